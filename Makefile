@@ -1,0 +1,48 @@
+# The interpreter that builds .venv; everything else runs inside it.
+PYTHON ?= python3
+SEEDS ?= 1000
+# More arguments for pytest, such as ARGS="-k machines".
+ARGS ?=
+
+BIN := .venv/bin
+READY := .venv/ready
+# Twice quiet: pip's warnings about the caller's own settings say nothing about this project.
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help test check format simulate bench clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+test: $(READY) ## run the tests on every core
+	$(BIN)/python -m pytest -n auto -q $(ARGS)
+
+check: $(READY) ## lint, formatting, types and import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(READY) ## format the code and apply the linter's safe fixes
+	$(BIN)/ruff check --fix-only -q
+	$(BIN)/ruff format
+
+simulate: $(READY) ## run the simulator over SEEDS=1000 seeds
+	$(BIN)/python -m tests.simulator --seeds $(SEEDS)
+
+bench: $(READY) ## measure, and print the figures the documentation quotes
+	$(BIN)/python -m benchmarks
+
+clean: ## remove the environment and everything the tools wrote
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Touched last, so an interrupted set-up starts again the next time.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "Interlock needs Python 3.11 or newer and '$(PYTHON)' is not: name one with PYTHON=, as in 'make test PYTHON=python3.12'." >&2; exit 1; }
+	@echo "Setting up .venv"
+	@$(PYTHON) -m venv .venv
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@

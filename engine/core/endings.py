@@ -1,0 +1,277 @@
+"""What becomes of an execution: it ended, is lost, was found, or never started.
+
+A word about an attempt that is no longer the task's own changes nothing; it is kept as evidence.
+"""
+
+from engine.core import breakers, outcomes
+from engine.core.attempts import able, occupy, open_work
+from engine.core.book import DOUBT
+from engine.core.decision import Closing, Forget, Halt, Start
+from engine.core.draft import Draft
+from engine.core.plan import Category
+from engine.core.ready import draining
+from engine.core.records import Attempt, Circuit, Purpose, Run, Stop, Task, TimerKind, Token
+from engine.core.retry import categorise, rules_of
+from engine.core.runs import final_checks_ended
+from engine.core.signals import (
+    AttemptAdopted,
+    AttemptEnded,
+    AttemptFound,
+    AttemptLost,
+    AttemptMissing,
+    AttemptStarted,
+)
+from engine.machines import Phase, RunCue, TaskCue
+
+MAX_CHECK_LOSSES = 3
+CANCELLED = (Stop.CANCEL, Stop.KILLED)
+
+
+# ---- words about an attempt
+
+
+def started(draft: Draft, signal: AttemptStarted) -> None:
+    attempt = draft.attempt(signal.token)
+    if attempt is not None and attempt.started is None:
+        draft.note_attempt(attempt, started=draft.now, pid=signal.pid)
+
+
+def ended(draft: Draft, signal: AttemptEnded) -> None:
+    attempt = draft.attempt(signal.token)
+    draft.tell(Forget(signal.token))
+    if attempt is None or attempt.fenced:
+        _late(draft, signal.token, attempt, f"exit {signal.exit_code}", signal.exit_code)
+        return
+    _resume_contact(draft, signal.token.run)
+    closing = Closing(signal.token, "exited", signal.exit_code)
+    passed = signal.exit_code == 0 and attempt.stopping is None
+    if signal.token.task == 0:
+        final_checks_ended(draft, draft.run(signal.token.run), closing, passed)
+        return
+    task = draft.task(signal.token.key)
+    if draft.answers(task, TaskCue.REGAINED):
+        task = draft.move_task(task, TaskCue.REGAINED)
+    if attempt.stopping in CANCELLED and signal.token.purpose is not Purpose.HOOK:
+        breakers.free_probe(draft, attempt.tool, attempt.token)
+        outcomes.halted(draft, task, attempt, closing)
+        return
+    match signal.token.purpose:
+        case Purpose.WORK:
+            _work_ended(draft, task, attempt, signal, closing)
+        case Purpose.CHECK:
+            _check_ended(draft, task, closing, passed)
+        case Purpose.HOOK:
+            _hook_ended(draft, task, closing, passed)
+        case Purpose.HEALTH:
+            _health_ended(draft, task, attempt, closing, passed)
+
+
+def lost(draft: Draft, signal: AttemptLost) -> None:
+    attempt = draft.attempt(signal.token)
+    draft.tell(Forget(signal.token))
+    if attempt is None or attempt.fenced:
+        _late(draft, signal.token, attempt, "lost", None)
+        return
+    _lose(draft, attempt, signal.evidence or "nobody could know how it ended")
+
+
+def missing(draft: Draft, signal: AttemptMissing) -> None:
+    """The worker never had it, so it never ran: it is safe to send it again."""
+    attempt = draft.attempt(signal.token)
+    if attempt is None or attempt.worker is None:
+        return
+    if attempt.fenced:
+        _late(draft, signal.token, attempt, "never started", None)
+    elif attempt.started is not None:
+        _lose(draft, attempt, "it had started, and its worker knows nothing of it")
+    elif attempt.stopping is not None or not able(draft.worker(attempt.worker)):
+        _lose(draft, attempt, "it never started", ran=False)
+    else:
+        if attempt.doubt:
+            _regain(draft, draft.note_attempt(attempt, doubt=False))
+        draft.tell(Start(signal.token, attempt.worker))
+
+
+def found(draft: Draft, signal: AttemptFound) -> None:
+    attempt = draft.attempt(signal.token)
+    if attempt is None or attempt.worker is None:
+        return
+    if attempt.fenced:
+        draft.tell(Halt(signal.token, attempt.worker, 0, Stop.KILLED))
+        return
+    if attempt.doubt or attempt.started is None:
+        pid = signal.pid if signal.pid is not None else attempt.pid
+        began = attempt.started if attempt.started is not None else draft.now
+        _regain(draft, draft.note_attempt(attempt, doubt=False, started=began, pid=pid))
+    if attempt.stopping is not None:
+        draft.tell(Halt(signal.token, attempt.worker, 0, attempt.stopping))
+
+
+def adopted(draft: Draft, signal: AttemptAdopted) -> None:
+    attempt = draft.attempt(signal.token)
+    worker = draft.worker(signal.worker)
+    if attempt is None or attempt.worker in (None, signal.worker) or not able(worker):
+        return
+    assert worker is not None
+    attempt = draft.note_attempt(attempt, worker=signal.worker, doubt=False)
+    occupy(draft, worker)
+    if attempt.fenced:
+        draft.tell(Halt(signal.token, signal.worker, 0, Stop.KILLED))
+        return
+    _regain(draft, attempt)
+    if attempt.stopping is not None:
+        draft.tell(Halt(signal.token, signal.worker, 0, attempt.stopping))
+
+
+# ---- by purpose
+
+
+def _work_ended(draft: Draft, task: Task, attempt: Attempt, signal: AttemptEnded, closing: Closing) -> None:
+    tool, token, code = task.plan.tool, attempt.token, signal.exit_code
+    if attempt.stopping is Stop.TIMEOUT:
+        breakers.count_failure(draft, tool, token, "timed out")
+        outcomes.failed(
+            draft, task, closing, "timed out", cues=outcomes.TIMED_OUT, category=Category.TRANSIENT
+        )
+    elif code in task.plan.expected_exits:
+        breakers.count_success(draft, tool, token)
+        outcomes.worked(draft, task, closing, attempt.worker)
+    elif _interrupted(draft, attempt):
+        breakers.free_probe(draft, tool, token)
+        outcomes.lost(draft, task, closing, "its worker was terminated", ran=True)
+    else:
+        category = categorise(rules_of(draft.settings, task), code, signal.tail)
+        breakers.count_failure(draft, tool, token, f"exit {code}")
+        outcomes.failed(
+            draft, task, closing, f"exit {code}", category=category, fingerprint=signal.fingerprint
+        )
+
+
+def _interrupted(draft: Draft, attempt: Attempt) -> bool:
+    """Its worker was stopped by its supervisor, and took it along."""
+    worker = draft.worker(attempt.worker) if attempt.worker is not None else None
+    return worker is not None and worker.control_phase in (Phase.CANCELLED, Phase.FAILED)
+
+
+def _check_ended(draft: Draft, task: Task, closing: Closing, passed: bool) -> None:
+    if passed:
+        outcomes.succeeded(draft, task, closing)
+    else:
+        outcomes.failed(draft, task, closing, "a check failed", cues=outcomes.CHECKS_FAILED)
+
+
+def _hook_ended(draft: Draft, task: Task, closing: Closing, passed: bool) -> None:
+    if passed:
+        outcomes.stopped(draft, task, closing)
+    else:
+        outcomes.hook_failed(draft, task, closing, "its cancel hook failed")
+
+
+def _health_ended(draft: Draft, task: Task, attempt: Attempt, closing: Closing, passed: bool) -> None:
+    """The tool's health command decides whether the probe goes ahead."""
+    worker = draft.worker(attempt.worker) if attempt.worker is not None else None
+    run = draft.run(task.run)
+    wanted = run.ending is None and not draining(draft, run) and run.phase is Phase.ACTIVE
+    outcomes.quiet(draft, task)
+    if passed and able(worker) and wanted:
+        assert worker is not None
+        own = task.circuit is Circuit.OWN
+        task = draft.note(task, "tool_healthy", closes=closing)
+        open_work(draft, task, worker, probing=own or task.probing)
+        return
+    if passed:
+        breakers.free_probe(draft, attempt.tool, attempt.token)
+        why = "the run or its worker no longer allows a probe"
+    else:
+        breaker = draft.breaker(attempt.tool) if attempt.tool is not None else None
+        if breaker is not None and breaker.probe == attempt.token:
+            breakers.count_failure(draft, attempt.tool, attempt.token, "its health command failed")
+        why = "the tool's health command failed"
+    task = draft.move_task(
+        draft.task(task.key), TaskCue.PROBE_REFUSED, reason=why, closes=closing, probing=False
+    )
+    outcomes.await_probe(draft, task)
+    draft.failed_in[task.run] = None
+
+
+# ---- nobody knows
+
+
+def _lose(draft: Draft, attempt: Attempt, evidence: str, ran: bool = True) -> None:
+    token = attempt.token
+    _resume_contact(draft, token.run)
+    closing = Closing(token, "lost" if ran else "never_started")
+    if token.task == 0:
+        _final_checks_lost(draft, draft.run(token.run), closing, evidence)
+        return
+    task = draft.task(token.key)
+    if attempt.stopping is Stop.TIMEOUT and token.purpose is Purpose.WORK:
+        breakers.count_failure(draft, attempt.tool, token, "timed out")
+        outcomes.failed(
+            draft, task, closing, "timed out", cues=outcomes.TIMED_OUT, category=Category.TRANSIENT
+        )
+        return
+    breakers.free_probe(draft, attempt.tool, token)
+    if token.purpose is Purpose.HOOK:
+        outcomes.hook_failed(draft, task, closing, f"its cancel hook was lost: {evidence}")
+    elif attempt.stopping in CANCELLED:
+        outcomes.halted(draft, task, attempt, closing)
+    elif token.purpose is Purpose.WORK:
+        outcomes.lost(draft, task, closing, evidence, ran)
+    elif token.purpose is Purpose.HEALTH:
+        _health_ended(draft, task, attempt, closing, passed=False)
+    elif task.check_losses < MAX_CHECK_LOSSES:
+        outcomes.quiet(draft, task)
+        if draft.answers(task, TaskCue.REGAINED):
+            task = draft.move_task(task, TaskCue.REGAINED)
+        draft.note(task, "check_lost", evidence, closes=closing, check_losses=task.check_losses + 1)
+    else:
+        outcomes.failed(draft, task, closing, "its checks were lost too often", cues=outcomes.CHECKS_FAILED)
+
+
+def _final_checks_lost(draft: Draft, run: Run, closing: Closing, evidence: str) -> None:
+    draft.disarm(run.ref, TimerKind.DEADLINE)
+    draft.disarm(run.ref, TimerKind.GRACE)
+    if run.losses < MAX_CHECK_LOSSES and run.ending is None:
+        draft.note(run, "check_lost", evidence, closes=closing, losses=run.losses + 1)
+    else:
+        final_checks_ended(draft, run, closing, passed=False)
+
+
+def _late(draft: Draft, token: Token, attempt: Attempt | None, what: str, code: int | None) -> None:
+    """A word about an attempt that was given up: refused by its token, kept as evidence."""
+    data = {"token": str(token), "result": what, "exit_code": code}
+    closing = Closing(token, "late", code) if attempt is not None else None
+    if token.task == 0:
+        run = draft.find_run(token.run)
+        if run is not None and closing is not None:
+            draft.note(run, "late_result", closes=closing, data=data)
+        return
+    task = draft.find_task(token.key)
+    if task is None:
+        return
+    if closing is not None:
+        draft.note(task, "late_result", closes=closing, data=data)
+    elif token in task.lost:
+        draft.note(task, "late_result", data=data, lost=tuple(old for old in task.lost if old != token))
+
+
+# ---- contact
+
+
+def _resume_contact(draft: Draft, number: int) -> None:
+    """A result that reaches a run that is asking for its attempts takes it up again first."""
+    run = draft.run(number)
+    if run.phase is Phase.RECOVERING:
+        draft.move_run(run, RunCue.REGAINED)
+
+
+def _regain(draft: Draft, attempt: Attempt) -> None:
+    """It is alive: so is its task, and its run once no other attempt is in doubt."""
+    if attempt.token.task:
+        task = draft.task(attempt.token.key)
+        if task.live == attempt.token and draft.answers(task, TaskCue.REGAINED):
+            draft.move_task(task, TaskCue.REGAINED)
+    run = draft.run(attempt.token.run)
+    if run.phase is Phase.RECOVERING and draft.tally(run.number)[DOUBT] == 0:
+        draft.move_run(run, RunCue.REGAINED)

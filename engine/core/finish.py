@@ -1,0 +1,26 @@
+"""The end of every decision: freed tasks are made ready and touched runs settle, until nothing moves."""
+
+from engine.core.draft import Draft
+from engine.core.errors import FuseBlown
+from engine.core.runs import make_ready, settle
+
+MAX_SETTLINGS = 200
+"""For one run and one signal; a handful is usual, fan-outs of skipped tasks need more."""
+
+
+def finish(draft: Draft) -> None:
+    settled: dict[int, int] = {}
+    while True:
+        if draft.freed:
+            keys = list(draft.freed)
+            draft.freed.clear()
+            for key in keys:
+                make_ready(draft, key)
+        elif draft.touched_runs:
+            number = draft.touched_runs.popitem()[0]
+            settled[number] = settled.get(number, 0) + 1
+            if settled[number] > MAX_SETTLINGS:
+                raise FuseBlown(str(number), draft.signal.id, ("settling does not end",))
+            settle(draft, number)
+        else:
+            return

@@ -1,0 +1,125 @@
+"""What a timer means when it is due. One that is no longer armed, or not yet due, means nothing."""
+
+from engine.core import breakers, cancel, holds, outcomes, workers
+from engine.core.decision import Halt
+from engine.core.draft import Draft
+from engine.core.records import Attempt, Ending, Entity, Purpose, Run, Stop, Task, TimerKind
+from engine.core.signals import TimerDue
+from engine.machines import Phase, RunCue, TaskCue
+
+
+def due(draft: Draft, signal: TimerDue) -> None:
+    when = draft.timer(signal.ref, signal.kind)
+    if when is None or when > draft.now:
+        return
+    draft.disarm(signal.ref, signal.kind)
+    key = signal.ref.key
+    match signal.ref.kind:
+        case Entity.TASK:
+            assert isinstance(key, tuple)
+            _task_due(draft, draft.task(key), signal.kind)
+        case Entity.RUN:
+            assert isinstance(key, int)
+            _run_due(draft, draft.run(key), signal.kind)
+        case Entity.BREAKER:
+            breakers.cooled(draft, str(key))
+        case Entity.WORKER:
+            worker = draft.worker(str(key))
+            assert worker is not None
+            reason = "it never registered" if worker.health_phase is Phase.IDLE else "it was not heard again"
+            workers.give_up(draft, worker, reason)
+
+
+def _task_due(draft: Draft, task: Task, kind: TimerKind) -> None:
+    match kind:
+        case TimerKind.RETRY:
+            draft.due_in[task.run] = None
+            draft.touched_runs[task.run] = None
+            if draft.answers(task, TaskCue.RETRY_DUE):
+                draft.move_task(task, TaskCue.RETRY_DUE)
+        case TimerKind.PROBE:
+            draft.due_in[task.run] = None
+            draft.touched_runs[task.run] = None
+        case TimerKind.EXPIRY:
+            holds.expired(draft, task)
+        case TimerKind.WAIT:
+            holds.waited(draft, task)
+        case TimerKind.DEADLINE:
+            _deadline(draft, task)
+        case TimerKind.GRACE:
+            _grace_over(draft, task)
+        case _:
+            pass
+
+
+def _run_due(draft: Draft, run: Run, kind: TimerKind) -> None:
+    match kind:
+        case TimerKind.EXPIRY:
+            holds.expired(draft, run)
+        case TimerKind.WAIT:
+            holds.waited(draft, run)
+        case TimerKind.TIMEOUT:
+            if run.ending is None and draft.answers(run, RunCue.TIMED_OUT):
+                cancel.stop_run(draft, run, Ending.TIMEOUT, "the run timed out")
+        case TimerKind.ABANDON:
+            cancel.stop_run(draft, run, Ending.CANCEL, "it rested failed for its time")
+        case TimerKind.DEADLINE | TimerKind.GRACE:
+            _final_checks_due(draft, run, kind)
+        case _:
+            pass
+
+
+def _deadline(draft: Draft, task: Task) -> None:
+    """The execution takes too long: it is stopped, and judged when it has ended."""
+    attempt = draft.attempt(task.live) if task.live is not None else None
+    if attempt is None or attempt.stopping is not None:
+        return
+    draft.note_attempt(attempt, stopping=Stop.TIMEOUT)
+    if attempt.sub_run is not None:
+        cancel.stop_child(draft, draft.run(attempt.sub_run), "its parent task timed out")
+        return
+    grace = 0 if attempt.token.purpose is Purpose.HOOK else draft.run(task.run).plan.grace
+    _halt(draft, attempt, grace, Stop.TIMEOUT)
+    draft.arm(task.ref, TimerKind.GRACE, grace + draft.settings.kill_margin)
+
+
+def _grace_over(draft: Draft, task: Task) -> None:
+    """It has not ended yet: kill it, and in the end go on without it where that is safe."""
+    attempt = draft.attempt(task.live) if task.live is not None else None
+    if attempt is None or attempt.worker is None:
+        return
+    if attempt.stopping is Stop.CANCEL:
+        draft.note_attempt(attempt, stopping=Stop.KILLED)
+    elif attempt.token.purpose is Purpose.HOOK:
+        draft.note_attempt(attempt, fenced=True, doubt=False)
+        task = draft.note(task, "not_proven_gone", data={"token": str(attempt.token)}, live=None)
+        outcomes.hook_failed(draft, task, None, "its cancel hook did not end")
+        return
+    elif attempt.stopping is Stop.KILLED and draft.answers(task, TaskCue.FORCED):
+        draft.note(task, "not_proven_gone", data={"token": str(attempt.token)})
+        outcomes.forced(draft, draft.task(task.key), "it is not proven gone")
+        return
+    _halt(draft, attempt, 0, attempt.stopping or Stop.KILLED)
+    draft.arm(task.ref, TimerKind.GRACE, draft.settings.kill_margin)
+
+
+def _final_checks_due(draft: Draft, run: Run, kind: TimerKind) -> None:
+    attempt = draft.attempt(run.live) if run.live is not None else None
+    if attempt is None:
+        return
+    if kind is TimerKind.GRACE and attempt.stopping is Stop.KILLED:
+        draft.note_attempt(attempt, fenced=True, doubt=False)
+        draft.note(run, "not_proven_gone", data={"token": str(attempt.token)}, live=None, checking=False)
+        return
+    if attempt.stopping is None:
+        attempt = draft.note_attempt(attempt, stopping=Stop.TIMEOUT)
+    elif kind is TimerKind.GRACE and attempt.stopping is Stop.CANCEL:
+        attempt = draft.note_attempt(attempt, stopping=Stop.KILLED)
+    grace = run.plan.grace if kind is TimerKind.DEADLINE else 0
+    _halt(draft, attempt, grace, attempt.stopping or Stop.TIMEOUT)
+    draft.arm(run.ref, TimerKind.GRACE, grace + draft.settings.kill_margin)
+
+
+def _halt(draft: Draft, attempt: Attempt, grace: int, why: Stop) -> None:
+    if attempt.worker is not None:
+        draft.tell(Halt(attempt.token, attempt.worker, grace, why))

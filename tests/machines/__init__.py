@@ -1,0 +1,1 @@
+"""The machines: against their own tables, and against the documents restated by hand."""
