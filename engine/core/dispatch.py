@@ -11,7 +11,17 @@ from engine.core.decision import Decision
 from engine.core.draft import Draft
 from engine.core.finish import finish
 from engine.core.model import Model
-from engine.core.ready import Blocker, Lane, Rank, Why, breaker_blocker, run_blocker
+from engine.core.ready import (
+    Blocker,
+    Lane,
+    Rank,
+    Why,
+    breaker_blocker,
+    final_checks_ready,
+    lane_of,
+    run_blocker,
+    task_blocker,
+)
 from engine.core.records import TaskKey, Worker
 from engine.core.runs import start_sub_run
 from engine.core.signals import Signal
@@ -29,12 +39,31 @@ def dispatch(model: Model, now: int, signal: int) -> Decision:
     for lane in model.queue.order:
         if model.queue.lanes[lane]:
             _serve(draft, model, lane)
+    finish(draft)
+    while _serve_fresh(draft):
+        finish(draft)
     for name in model.loose:
         worker = draft.worker(name)
         if worker is not None:
             tidy(draft, worker)
-    finish(draft)
     return draft.done()
+
+
+def _serve_fresh(draft: Draft) -> bool:
+    """What a sub-run started just now made ready is not in the queue yet. False when there is nothing."""
+    started = False
+    touched, changed = list(draft.touched_tasks), draft.changed_runs()
+    draft.touched_tasks.clear()
+    keys = [*touched, *((run.number, 0) for run in changed if final_checks_ready(run))]
+    for key in keys:
+        run, task = draft.run(key[0]), draft.find_task(key)
+        if run.terminal or (task is not None and task_blocker(draft, task) is not None):
+            continue
+        lane = lane_of(run, task)
+        if _admitted(draft, key, lane) and lane_blocker(draft, lane) is None:
+            _start(draft, key, lane)
+            started = True
+    return started
 
 
 def _serve(draft: Draft, model: Model, lane: Lane) -> None:

@@ -16,9 +16,10 @@ from engine.core.decision import Closing
 from engine.core.draft import Draft
 from engine.core.errors import Refused
 from engine.core.plan import OnFailure, Plan, refusals
-from engine.core.ready import bad
+from engine.core.ready import Rank, bad, task_blocker
 from engine.core.records import (
     Attempt,
+    Circuit,
     Ending,
     Origin,
     Pardon,
@@ -116,6 +117,7 @@ def start_sub_run(draft: Draft, task: Task) -> None:
     assert plan is not None
     parent = begin_run(draft, draft.run(task.run))
     number = draft.next_run
+    own_circuit = task.phase is Phase.PARKED and task.circuit is Circuit.OWN
     token = Token(task.run, task.number, task.attempt + 1)
     task = draft.move_task(
         task,
@@ -124,6 +126,8 @@ def start_sub_run(draft: Draft, task: Task) -> None:
         attempt=token.attempt,
         started=task.started if task.started is not None else draft.now,
         circuit=None,
+        probing=own_circuit,
+        probes=task.probes + (1 if own_circuit else 0),
     )
     if task.plan.timeout is not None:
         draft.arm(task.ref, TimerKind.DEADLINE, task.plan.timeout)
@@ -192,11 +196,24 @@ def _mirror(draft: Draft, run: Run) -> bool:
     if run.phase is Phase.FAILED and not exhausted:
         draft.disarm(run.ref, TimerKind.ABANDON)
         run = draft.move_run(run, RunCue.RETRY_ELIGIBLE, values={"retry_left": True})
-    if run.phase is Phase.BACKOFF and (due_now or draft.tally(number)[Standing.RETRYING] == 0):
+    if run.phase is Phase.BACKOFF and (due_now or _backoff_over(draft, number)):
         run = draft.move_run(run, RunCue.RETRY_DUE)
     if run.phase is Phase.FAILED:
         _rest(draft, run)
     return run.phase is not Phase.ACTIVE
+
+
+def _backoff_over(draft: Draft, number: int) -> bool:
+    """No task waits for a timer of its own, or one has waited long enough and only lacks a slot."""
+    if draft.tally(number)[Standing.RETRYING] == 0:
+        return True
+    for lane, keys in draft.model.queue.ready.get(number, {}).items():
+        if lane.rank is Rank.RETRY:
+            for key in keys:
+                task = draft.task(key)
+                if draft.standing(key) is Standing.RETRYING and task_blocker(draft, task) is None:
+                    return True
+    return False
 
 
 def _rest(draft: Draft, run: Run) -> None:
