@@ -8,7 +8,7 @@ change by change. The model is a book; a draft is a book laid over a model.
 from enum import IntEnum
 from typing import Generic, TypeVar
 
-from engine.core.plan import Settings
+from engine.core.plan import Category, Settings
 from engine.core.records import (
     Attempt,
     Breaker,
@@ -117,7 +117,7 @@ def standing(task: Task, doomed: int) -> Standing:
 
 def probe_left(task: Task) -> bool:
     """Whether a task in its own open circuit may still be tried by itself."""
-    return task.probes < task.plan.max_probes and task.category != "permanent"
+    return task.probes < task.plan.max_probes and task.category is not Category.PERMANENT
 
 
 def satisfies(task: Task) -> bool:

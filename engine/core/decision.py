@@ -101,7 +101,11 @@ class Start(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class Halt(Instruction):
-    """Ask the attempt to end, and make it end after the grace. `grace` 0 kills at once."""
+    """Ask the attempt to end, and make it end after the grace. `grace` 0 kills at once.
+
+    A token that has not started yet never will: a start that arrives later is refused, and the answer
+    is that it was lost and never ran.
+    """
 
     token: Token
     worker: str
@@ -119,14 +123,17 @@ class Ask(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class Forget(Instruction):
-    """The result of this token is stored; it need not be told again."""
+    """The result of this token is stored; it need not be told again, and the token never starts again."""
 
     token: Token
 
 
 @dataclass(frozen=True, slots=True)
 class Reap(Instruction):
-    """The worker is given up: end it and what it runs, and tell what became of each token."""
+    """The worker is given up: end it and what it runs, and tell what became of each token.
+
+    A start that reaches the worker later is refused, and answered in the same way.
+    """
 
     worker: str
     tokens: tuple[Token, ...]

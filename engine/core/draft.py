@@ -72,9 +72,9 @@ class Draft(Book):
         self.changes: list[Change] = []
         self.instructions: list[Instruction] = []
         self.timer_changes: list[TimerChange] = []
-        self.failed_in: dict[int, None] = {}
+        self.failed_in: set[int] = set()
         """Runs in which an attempt failed: a mirroring machine follows."""
-        self.due_in: dict[int, None] = {}
+        self.due_in: set[int] = set()
         """Runs in which a task need not wait any longer."""
         self._stories: dict[Ref, list[str]] = {}
 

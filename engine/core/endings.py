@@ -10,7 +10,7 @@ from engine.core.decision import Closing, Forget, Halt, Start
 from engine.core.draft import Draft
 from engine.core.plan import Category
 from engine.core.ready import draining
-from engine.core.records import Attempt, Circuit, Purpose, Run, Stop, Task, TimerKind, Token
+from engine.core.records import Attempt, Circuit, Purpose, Run, Stop, Task, TimerKind, Token, Worker
 from engine.core.retry import categorise, rules_of
 from engine.core.runs import final_checks_ended
 from engine.core.signals import (
@@ -72,24 +72,28 @@ def lost(draft: Draft, signal: AttemptLost) -> None:
     if attempt is None or attempt.fenced:
         _late(draft, signal.token, attempt, "lost", None)
         return
-    _lose(draft, attempt, signal.evidence or "nobody could know how it ended")
+    _lose(draft, attempt, signal.evidence or "nobody could know how it ended", signal.ran)
 
 
 def missing(draft: Draft, signal: AttemptMissing) -> None:
-    """The worker never had it, so it never ran: it is safe to send it again."""
+    """The worker never had it, so it never ran: it is sent again.
+
+    Anything more would be a guess: this word may be old, and the start already on its way. An attempt
+    that was halted, or whose worker was reaped, is answered for by that.
+    """
     attempt = draft.attempt(signal.token)
-    if attempt is None or attempt.worker is None:
+    if attempt is None or attempt.worker is None or attempt.fenced:
         return
-    if attempt.fenced:
-        _late(draft, signal.token, attempt, "never started", None)
-    elif attempt.started is not None:
-        _lose(draft, attempt, "it had started, and its worker knows nothing of it")
-    elif attempt.stopping is not None or not able(draft.worker(attempt.worker)):
-        _lose(draft, attempt, "it never started", ran=False)
-    else:
-        if attempt.doubt:
-            _regain(draft, draft.note_attempt(attempt, doubt=False))
-        draft.tell(Start(signal.token, attempt.worker))
+    if attempt.started is not None or attempt.stopping is not None or _left(draft.worker(attempt.worker)):
+        return
+    if attempt.doubt:
+        _regain(draft, draft.note_attempt(attempt, doubt=False))
+    draft.tell(Start(signal.token, attempt.worker))
+
+
+def _left(worker: Worker | None) -> bool:
+    """Whether a worker is out of the pool, so that nothing more may be sent to it."""
+    return worker is None or Phase.CANCELLED in (worker.health_phase, worker.control_phase)
 
 
 def found(draft: Draft, signal: AttemptFound) -> None:
@@ -191,13 +195,13 @@ def _health_ended(draft: Draft, task: Task, attempt: Attempt, closing: Closing, 
         draft.task(task.key), TaskCue.PROBE_REFUSED, reason=why, closes=closing, probing=False
     )
     outcomes.await_probe(draft, task)
-    draft.failed_in[task.run] = None
+    draft.failed_in.add(task.run)
 
 
 # ---- nobody knows
 
 
-def _lose(draft: Draft, attempt: Attempt, evidence: str, ran: bool = True) -> None:
+def _lose(draft: Draft, attempt: Attempt, evidence: str, ran: bool) -> None:
     token = attempt.token
     _resume_contact(draft, token.run)
     closing = Closing(token, "lost" if ran else "never_started")

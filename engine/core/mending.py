@@ -1,7 +1,7 @@
 """What a person may do to what is stuck: the arrows of the documented recoveries, with their guards."""
 
 from engine.core import cancel, outcomes
-from engine.core.book import satisfies
+from engine.core.book import Standing
 from engine.core.draft import Draft
 from engine.core.errors import Refused
 from engine.core.records import Ending, Pardon, Run, Task, TimerKind
@@ -77,7 +77,7 @@ def correct_run(draft: Draft, signal: CorrectRun) -> None:
         raise InvalidTransitionError(
             machine.name, run.state, "correct", machine.valid_events(run.state), str(run.number)
         )
-    unfinished = not all(satisfies(task) for task in draft.tasks_of(run))
+    unfinished = any(draft.standing(task.key) is not Standing.DONE for task in draft.tasks_of(run))
     draft.move_run(run, RunCue.CORRECTED, values={"steps_unfinished": unfinished}, ended=None)
 
 
@@ -96,7 +96,7 @@ def abandon_run(draft: Draft, signal: AbandonRun) -> None:
 
 def _go_on(draft: Draft, run: Run) -> None:
     """A mended run that rested failed may go on, also after its timeout."""
-    draft.due_in[run.number] = None
+    draft.due_in.add(run.number)
     draft.touched_runs[run.number] = None
     if run.phase is Phase.FAILED and run.ending in (Ending.TIMEOUT, Ending.FAILURE):
         draft.note(run, "reopened", ending=None, ending_reason=None)

@@ -143,26 +143,41 @@ class Model(Book):
         """Tasks between two attempts, by the tool whose breaker may park them."""
         self.loose: dict[str, None] = {}
         """Workers that may have nothing left to do."""
+        self.unfinished: set[int] = set()
+        """Runs that are not over, whose ready tasks are in the queue."""
 
     @classmethod
     def load(cls, snapshot: Snapshot, settings: Settings) -> "Model":
         model = cls(settings)
-        for run in snapshot.runs:
-            model.put_run(run)
-        for task in snapshot.tasks:
-            model.put_task(task)
-        for worker in snapshot.workers:
-            model.put_worker(worker)
-            model.loose[worker.id] = None
-        for attempt in snapshot.attempts:
-            model.put_attempt(attempt)
-        for breaker in snapshot.breakers:
-            model.put_breaker(breaker)
-        for timer in snapshot.timers:
-            model.set_timer(timer.ref, timer.kind, timer.due)
-        model.next_run = max(model.next_run, snapshot.next_run)
-        model._refresh()
+        model.recall(snapshot)
         return model
+
+    def recall(self, snapshot: Snapshot) -> None:
+        """Take in stored records: all of them at the start, one ended run when it is asked for later."""
+        for run in snapshot.runs:
+            self.put_run(run)
+        for task in snapshot.tasks:
+            self.put_task(task)
+        for worker in snapshot.workers:
+            self.put_worker(worker)
+        for attempt in snapshot.attempts:
+            self.put_attempt(attempt)
+        for breaker in snapshot.breakers:
+            self.put_breaker(breaker)
+        for timer in snapshot.timers:
+            self.set_timer(timer.ref, timer.kind, timer.due)
+        self.next_run = max(self.next_run, snapshot.next_run)
+        self._refresh()
+
+    def retire(self, number: int) -> None:
+        """Let go of a run that is over; what the store has of it can be recalled."""
+        run = self.run(number)
+        assert run.terminal, f"run {number} is not over"
+        for key in [(number, part) for part in range(1, len(run.plan.tasks) + 1)]:
+            self._tasks.drop(key)
+            self._needs.drop(key)
+        self._runs.drop(number)
+        self._tallies.drop(number)
 
     def apply(self, decision: Decision) -> None:
         """Fold a decision into the model."""
@@ -200,7 +215,12 @@ class Model(Book):
             run = self.run(number)
             if run.terminal:
                 self.queue.forget(number)
+                self.unfinished.discard(number)
                 continue
+            if number not in self.unfinished:
+                self.unfinished.add(number)
+                for task in self.tasks_of(run):
+                    self._place(task.key)
             if final_checks_ready(run):
                 self.queue.add((number, 0), lane_of(run, None))
             else:
@@ -209,6 +229,13 @@ class Model(Book):
         self.touched_tasks.clear()
         self.touched_runs.clear()
         self.freed.clear()
+        self.loose = {name: None for name in self.loose if self._may_rest(name)}
+
+    def _may_rest(self, name: str) -> bool:
+        worker = self.worker(name)
+        if worker is None or self.holds(name) or worker.health_phase not in (Phase.QUEUED, Phase.ACTIVE):
+            return False
+        return worker.draining or worker.health_phase is Phase.ACTIVE
 
     def _place(self, key: TaskKey) -> None:
         task = self.find_task(key)

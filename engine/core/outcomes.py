@@ -143,7 +143,7 @@ def _fail(
         asking=False,
         failures=task.failures + 1,
     )
-    draft.failed_in[task.run] = None
+    draft.failed_in.add(task.run)
     if left:
         retry = draft.settings.retry_of(task.plan)
         draft.arm(task.ref, TimerKind.RETRY, backoff(retry, task.failures, draft.rand))

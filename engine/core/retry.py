@@ -52,8 +52,4 @@ def retry_left(settings: Settings, task: Task, category: Category, repeats: int)
 
 def loss_left(settings: Settings, task: Task) -> bool:
     """Whether a lost attempt may be tried again. Losses use no retries and have their own bound."""
-    return (
-        task.losses + 1 < settings.max_losses
-        and settings.tool(task.plan.tool).retry_on_failure
-        and not task.probing
-    )
+    return task.losses + 1 < settings.max_losses and settings.tool(task.plan.tool).retry_on_failure

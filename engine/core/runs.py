@@ -140,13 +140,13 @@ def start_sub_run(draft: Draft, task: Task) -> None:
 def settle(draft: Draft, number: int) -> None:
     """Let a run follow from how its tasks stand."""
     run = draft.run(number)
-    if run.terminal or run.phase in (Phase.HELD, Phase.WAITING):
+    if run.terminal:
         return
     if run.ending is not None:
         if draft.tally(number)[LIVE] == 0 and run.live is None:
             _finish_ending(draft, run)
         return
-    if run.checking:
+    if run.checking or run.phase in (Phase.HELD, Phase.WAITING):
         return
     if run.plan.mirrors_tasks:
         if _mirror(draft, run):
@@ -179,8 +179,9 @@ def _can_move(draft: Draft, number: int, drain: bool) -> bool:
 def _mirror(draft: Draft, run: Run) -> bool:
     """A workstream that follows each failure at once. True when nothing more is to be settled."""
     number = run.number
-    failed_now = draft.failed_in.pop(number, 1) is None
-    due_now = draft.due_in.pop(number, 1) is None
+    failed_now, due_now = number in draft.failed_in, number in draft.due_in
+    draft.failed_in.discard(number)
+    draft.due_in.discard(number)
     exhausted = bad(draft, number) + draft.tally(number)[Standing.STRANDED]
     if exhausted and run.plan.failure_policy is OnFailure.CANCEL and draft.tally(number)[LIVE]:
         for task in draft.tasks_of(run):

@@ -57,6 +57,8 @@ class AttemptLost(Signal):
 
     token: Token
     evidence: str = ""
+    ran: bool = True
+    """False when it is certain that it never started."""
     source: str = "worker"
 
 

@@ -33,12 +33,12 @@ def due(draft: Draft, signal: TimerDue) -> None:
 def _task_due(draft: Draft, task: Task, kind: TimerKind) -> None:
     match kind:
         case TimerKind.RETRY:
-            draft.due_in[task.run] = None
+            draft.due_in.add(task.run)
             draft.touched_runs[task.run] = None
             if draft.answers(task, TaskCue.RETRY_DUE):
                 draft.move_task(task, TaskCue.RETRY_DUE)
         case TimerKind.PROBE:
-            draft.due_in[task.run] = None
+            draft.due_in.add(task.run)
             draft.touched_runs[task.run] = None
         case TimerKind.EXPIRY:
             holds.expired(draft, task)
