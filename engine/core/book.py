@@ -95,7 +95,7 @@ def standing(task: Task, doomed: int) -> Standing:
         return Standing.DONE
     if task.asking:
         return Standing.ASKING
-    if phase is Phase.FAILED or phase is Phase.CANCELLED or task.final:
+    if failed_for_good(task):
         return Standing.FAILED if task.plan.fails_run else Standing.SHRUGGED
     if phase is Phase.SKIPPED or task.blocked is not None:
         return Standing.DROPPED
@@ -120,11 +120,20 @@ def probe_left(task: Task) -> bool:
     return task.probes < task.plan.max_probes and task.category is not Category.PERMANENT
 
 
+def failed_for_good(task: Task) -> bool:
+    return task.final or task.phase is Phase.FAILED or task.phase is Phase.CANCELLED
+
+
 def satisfies(task: Task) -> bool:
     """Whether what depends on this task may go on."""
     if task.phase is Phase.SUCCEEDED or task.pardon in _SATISFYING:
         return True
-    return task.plan.optional and standing(task, 0) is Standing.SHRUGGED
+    return task.plan.optional and failed_for_good(task)
+
+
+def dooms(task: Task, how: Standing) -> bool:
+    """Whether what depends on this task can never start. A task that was only tolerated still does."""
+    return not satisfies(task) and (how in _DOOMING or task.pardon is Pardon.TOLERATED)
 
 
 class Book:
@@ -248,14 +257,13 @@ class Book:
                 self._bump(task.run, was, -1)
                 self._bump(task.run, now, 1)
             satisfied = satisfies(old)
-            dooming = was in _DOOMING and not satisfied
+            dooming = dooms(old, was)
         if (old is not None and old.live is not None) != (task.live is not None):
             self._bump(task.run, LIVE, 1 if task.live is not None else -1)
-        if was is now and satisfied == satisfies(task):
-            return
-        if satisfies(task) != satisfied:
-            self._spread_satisfaction(task, -1 if not satisfied else 1)
-        if (now in _DOOMING and not satisfies(task)) != dooming:
+        satisfying = satisfies(task)
+        if satisfying != satisfied:
+            self._spread_satisfaction(task, -1 if satisfying else 1)
+        if dooms(task, now) != dooming:
             self._spread_doom(task, -1 if dooming else 1)
 
     def put_attempt(self, attempt: Attempt) -> None:
@@ -325,6 +333,6 @@ class Book:
                 if was is not now:
                     self._bump(task.run, was, -1)
                     self._bump(task.run, now, 1)
-                    dooming = now in _DOOMING and not satisfies(waiting)
-                    if dooming != (was in _DOOMING and not satisfies(waiting)):
+                    dooming = dooms(waiting, now)
+                    if dooming != dooms(waiting, was):
                         spread.append((dependent, 1 if dooming else -1))
