@@ -41,7 +41,7 @@ def start_work(draft: Draft, task: Task, worker: Worker) -> None:
     guarded = task.plan.tool is not None and _half_open(draft, task.plan.tool)
     own_circuit = task.phase is Phase.PARKED and task.circuit is Circuit.OWN
     if task.phase is Phase.PARKED and tool.has_health_command and (own_circuit or guarded):
-        _start_health(draft, task, worker)
+        _start_health(draft, task, worker, own_circuit)
         return
     probing = own_circuit or (guarded and TaskCue.PROBE in draft.run(task.run).plan.task_machine.cues)
     open_work(draft, task, worker, probing=probing, probes=task.probes + (1 if own_circuit else 0))
@@ -73,14 +73,15 @@ def open_work(draft: Draft, task: Task, worker: Worker, **sets: object) -> None:
     take_probe(draft, task.plan.tool, token)
 
 
-def _start_health(draft: Draft, task: Task, worker: Worker) -> None:
-    token = Token(task.run, task.number, task.attempt, Purpose.HEALTH, task.probes + 1)
+def _start_health(draft: Draft, task: Task, worker: Worker, own_circuit: bool) -> None:
+    token = Token(task.run, task.number, task.attempt, Purpose.HEALTH, task.health_checks + 1)
     occupy(draft, worker)
     task = draft.move_task(
         task,
         TaskCue.PROBE,
         opens=Attempt(token, worker.id, draft.now, task.plan.tool),
-        probes=task.probes + 1,
+        probes=task.probes + (1 if own_circuit else 0),
+        health_checks=task.health_checks + 1,
         probing=True,
     )
     draft.arm(task.ref, TimerKind.DEADLINE, draft.settings.check_timeout)

@@ -3,14 +3,16 @@
 Called at the end of a batch, so that a slot freed and filled in one batch is one commit.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from engine.core.attempts import open_check, open_final_checks, start_work
 from engine.core.book import Book
 from engine.core.decision import Decision
 from engine.core.draft import Draft
 from engine.core.finish import finish
-from engine.core.model import Model
+from engine.core.model import Model, Offer
 from engine.core.ready import (
     Blocker,
     Lane,
@@ -36,11 +38,12 @@ class Batch(Signal):
 def dispatch(model: Model, now: int, signal: int) -> Decision:
     """Start what may start, and let workers that hold nothing rest."""
     draft = Draft(model, Batch(id=signal), now, 0.0)
-    for lane in model.queue.order:
-        if model.queue.lanes[lane]:
-            _serve(draft, model, lane)
+    _serve(draft)
     finish(draft)
-    while _serve_fresh(draft):
+    served = model.next_run
+    while draft.next_run != served:
+        served = draft.next_run
+        _serve_freed(draft)
         finish(draft)
     for name in model.loose:
         worker = draft.worker(name)
@@ -49,35 +52,64 @@ def dispatch(model: Model, now: int, signal: int) -> Decision:
     return draft.done()
 
 
-def _serve_fresh(draft: Draft) -> bool:
-    """What a sub-run started just now made ready is not in the queue yet. False when there is nothing."""
-    started = False
-    touched, changed = list(draft.touched_tasks), draft.changed_runs()
-    draft.touched_tasks.clear()
-    keys = [*touched, *((run.number, 0) for run in changed if final_checks_ready(run))]
-    for key in keys:
-        run, task = draft.run(key[0]), draft.find_task(key)
-        if run.terminal or (task is not None and task_blocker(draft, task) is not None):
+def _serve(draft: Draft) -> None:
+    """Runs take turns across all lanes; a lane that is blocked drops out."""
+    queue = draft.model.queue
+    line: list[tuple[int, int, int, Rank, int, TaskKey]] = []
+    lanes: list[tuple[Lane, Iterator[Offer]]] = []
+    turns: dict[int, int] = {}
+
+    def admitted(lane: Lane) -> Callable[[TaskKey], bool]:
+        return lambda key: _admitted(draft, key, lane)
+
+    def call_next(place: int) -> None:
+        lane, offers = lanes[place]
+        offer = next(offers, None)
+        if offer is not None:
+            heappush(line, (lane.urgency, offer.round, offer.ticket, lane.rank, place, offer.key))
+
+    for lane in queue.lanes:
+        if lane_blocker(draft, lane) is None:
+            lanes.append((lane, queue.offers(lane, admitted(lane))))
+            call_next(len(lanes) - 1)
+    while line:
+        urgency, number, ticket, rank, place, key = heappop(line)
+        lane = lanes[place][0]
+        if lane_blocker(draft, lane) is not None:
             continue
-        lane = lane_of(run, task)
-        if _admitted(draft, key, lane) and lane_blocker(draft, lane) is None:
+        had = turns.get(key[0], 0)
+        if had > number:
+            heappush(line, (urgency, had, ticket, rank, place, key))
+            continue
+        if _admitted(draft, key, lane):
+            turns[key[0]] = had + 1
             _start(draft, key, lane)
-            started = True
-    return started
+        call_next(place)
 
 
-def _serve(draft: Draft, model: Model, lane: Lane) -> None:
-    offers = model.queue.offers(lane)
-    while lane_blocker(draft, lane) is None:
-        key = next((offer for offer in offers if _admitted(draft, offer, lane)), None)
-        if key is None:
-            return
-        _start(draft, key, lane)
+def _serve_freed(draft: Draft) -> None:
+    """A sub-run begun just now has tasks that the queue does not know; one that is over already has
+    made room in its parent.
+    """
+    for run in draft.affected_runs():
+        waiting = [key for keys in draft.model.queue.ready.get(run.number, {}).values() for key in keys]
+        fresh = [key for key in draft.touched_tasks if key[0] == run.number]
+        checks = [(run.number, 0)] if final_checks_ready(run) else []
+        for key in dict.fromkeys([*checks, *waiting, *fresh]):
+            task = draft.find_task(key)
+            if task is not None and task_blocker(draft, task) is not None:
+                continue
+            lane = lane_of(draft.run(run.number), task)
+            if _admitted(draft, key, lane) and lane_blocker(draft, lane) is None:
+                _start(draft, key, lane)
 
 
 def _admitted(draft: Draft, key: TaskKey, lane: Lane) -> bool:
     """Its run may have reached its limit, or be over, since the queue was made."""
-    blocker = run_blocker(draft, draft.run(key[0]))
+    run = draft.run(key[0])
+    if run.terminal or (key[1] == 0 and not final_checks_ready(run)):
+        return False
+    blocker = run_blocker(draft, run)
     return blocker is None or (lane.rank is Rank.CHECK and blocker.why is Why.FAILURE)
 
 

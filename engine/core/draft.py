@@ -321,8 +321,9 @@ class Draft(Book):
         found = {**keys, **{key: None for key, task in self._tasks.own.items() if task is not None}}
         return [self.task(key) for key in found]
 
-    def changed_runs(self) -> list[Run]:
-        return [run for run in self._runs.own.values() if run is not None]
+    def affected_runs(self) -> list[Run]:
+        """Runs that changed, or one of whose tasks did."""
+        return [self.run(number) for number in {**self._tallies.own, **self._runs.own}]
 
     def tasks_of(self, run: Run) -> list[Task]:
         return [self.task((run.number, number)) for number in range(1, len(run.plan.tasks) + 1)]

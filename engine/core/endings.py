@@ -173,26 +173,42 @@ def _hook_ended(draft: Draft, task: Task, closing: Closing, passed: bool) -> Non
 
 def _health_ended(draft: Draft, task: Task, attempt: Attempt, closing: Closing, passed: bool) -> None:
     """The tool's health command decides whether the probe goes ahead."""
-    worker = draft.worker(attempt.worker) if attempt.worker is not None else None
-    run = draft.run(task.run)
-    wanted = run.ending is None and not draining(draft, run) and run.phase is Phase.ACTIVE
     outcomes.quiet(draft, task)
-    if passed and able(worker) and wanted:
-        assert worker is not None
-        own = task.circuit is Circuit.OWN
-        task = draft.note(task, "tool_healthy", closes=closing)
-        open_work(draft, task, worker, probing=own or task.probing)
-        return
-    if passed:
-        breakers.free_probe(draft, attempt.tool, attempt.token)
-        why = "the run or its worker no longer allows a probe"
-    else:
+    if not passed:
         breaker = draft.breaker(attempt.tool) if attempt.tool is not None else None
         if breaker is not None and breaker.probe == attempt.token:
             breakers.count_failure(draft, attempt.tool, attempt.token, "its health command failed")
-        why = "the tool's health command failed"
+        _refuse_probe(draft, task, closing, "the tool's health command failed", task.probes)
+        return
+    worker = draft.worker(attempt.worker) if attempt.worker is not None else None
+    if _probe_wanted(draft, task, attempt) and able(worker):
+        assert worker is not None
+        task = draft.note(task, "tool_healthy", closes=closing)
+        open_work(draft, task, worker, probing=True)
+        return
+    breakers.free_probe(draft, attempt.tool, attempt.token)
+    why = "the tool is healthy, but its run, breaker or worker no longer allows a probe"
+    unused = 1 if task.circuit is Circuit.OWN else 0
+    _refuse_probe(draft, task, closing, why, task.probes - unused)
+
+
+def _probe_wanted(draft: Draft, task: Task, attempt: Attempt) -> bool:
+    """Much may have changed while the health command ran."""
+    run = draft.run(task.run)
+    if run.ending is not None or draining(draft, run) or run.phase is not Phase.ACTIVE:
+        return False
+    breaker = draft.breaker(attempt.tool) if attempt.tool is not None else None
+    return breaker is None or breaker.phase is Phase.ACTIVE or breaker.probe == attempt.token
+
+
+def _refuse_probe(draft: Draft, task: Task, closing: Closing, why: str, probes: int) -> None:
     task = draft.move_task(
-        draft.task(task.key), TaskCue.PROBE_REFUSED, reason=why, closes=closing, probing=False
+        draft.task(task.key),
+        TaskCue.PROBE_REFUSED,
+        reason=why,
+        closes=closing,
+        probing=False,
+        probes=probes,
     )
     outcomes.await_probe(draft, task)
     draft.failed_in.add(task.run)

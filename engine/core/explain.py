@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from engine.core.book import LIVE, Standing
 from engine.core.dispatch import lane_blocker
 from engine.core.model import Model
+from engine.core.plan import SECOND
 from engine.core.ready import Blocker, Why, final_checks_ready, lane_of, run_blocker, task_blocker
 from engine.core.records import Entity, Ref, Run, Stop, Task, TimerKind
 
@@ -60,6 +61,8 @@ def task_reason(model: Model, task: Task) -> Blocker:
         return _running(model, task)
     if run.terminal and (own is None or own.why is not Why.OVER):
         return Blocker(Why.OVER, run.ref, detail=f"its run is over ({run.state})")
+    if own is not None and own.why is Why.RUN:
+        return run_blocker(model, run) or own
     if own is not None:
         return own
     lane = lane_of(run, task)
@@ -119,6 +122,7 @@ def _say(model: Model, ref: Ref, name: str, since: int, blocker: Blocker, now: i
         if due is None:
             due = model.timer(ref, blocker.timer)
     detail = blocker.detail or str(blocker.why)
-    wait = f", in {max(0, due - now) // 1_000_000} s" if due is not None else ""
+    word = "retry in" if blocker.why is Why.BREAKER else "in"
+    wait = f", {word} {max(0, due - now) // SECOND} s" if due is not None else ""
     sentence = f"{name}: {detail}{wait}"
     return Explanation(blocker.why, ref, since, blocker.on, _MOVES[blocker.why], due, sentence)

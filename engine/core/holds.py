@@ -108,6 +108,9 @@ def _held(draft: Draft, target: Ref, event: str) -> tuple[Run | Task, Hold]:
         raise InvalidTransitionError(
             machine.name, record.state, event, machine.valid_events(record.state), str(target)
         )
+    expiry = draft.timer(record.ref, TimerKind.EXPIRY)
+    if expiry is not None and expiry <= draft.now:
+        raise Refused(f"{event.lower()} {target}", "its time to be approved is over", "submit it again")
     return record, record.hold
 
 

@@ -4,6 +4,7 @@ from engine.core import cancel, outcomes
 from engine.core.book import Standing
 from engine.core.draft import Draft
 from engine.core.errors import Refused
+from engine.core.holds import admit
 from engine.core.records import Ending, Pardon, Run, Task, TimerKind
 from engine.core.signals import AbandonRun, AnswerLost, AttestTask, CorrectRun, ResetTask, WaiveTask
 from engine.machines import MACHINES, InvalidTransitionError, Phase, RunCue, TaskCue
@@ -21,6 +22,7 @@ def reset_task(draft: Draft, signal: ResetTask) -> None:
     task, run = _open_task(draft, signal.run, signal.task, "reset")
     if not draft.answers(task, TaskCue.RESET):
         raise _refused(task, "reset")
+    run = _reopened(draft, run)
     draft.disarm(task.ref, TimerKind.PROBE)
     draft.move_task(
         task,
@@ -48,6 +50,7 @@ def waive_task(draft: Draft, signal: WaiveTask) -> None:
         raise Refused(
             f"waive {task.ref}", f"only a failed task can be waived, it is in {task.state}", "cancel the run"
         )
+    run = _reopened(draft, run)
     draft.disarm(task.ref, TimerKind.PROBE)
     draft.note(task, "waived", signal.reason, pardon=Pardon.WAIVED)
     _go_on(draft, run)
@@ -58,6 +61,7 @@ def attest_task(draft: Draft, signal: AttestTask) -> None:
     task, run = _open_task(draft, signal.run, signal.task, "attest")
     if not draft.answers(task, TaskCue.ATTESTED):
         raise _refused(task, "attest")
+    run = _reopened(draft, run)
     draft.move_task(
         task,
         TaskCue.ATTESTED,
@@ -95,13 +99,20 @@ def abandon_run(draft: Draft, signal: AbandonRun) -> None:
 
 
 def _go_on(draft: Draft, run: Run) -> None:
-    """A mended run that rested failed may go on, also after its timeout."""
+    """A mended run need not wait any longer."""
     draft.due_in.add(run.number)
     draft.touched_runs[run.number] = None
-    if run.phase is Phase.FAILED and run.ending in (Ending.TIMEOUT, Ending.FAILURE):
-        draft.note(run, "reopened", ending=None, ending_reason=None)
-        if run.plan.timeout is not None:
-            draft.arm(run.ref, TimerKind.TIMEOUT, run.plan.timeout)
+
+
+def _reopened(draft: Draft, run: Run) -> Run:
+    """A run that rests failed after its timeout or its final checks may go on when it is mended."""
+    if run.phase is not Phase.FAILED or run.ending is None:
+        return run
+    run = draft.note(run, "reopened", ending=None, ending_reason=None)
+    if run.plan.timeout is not None:
+        draft.arm(run.ref, TimerKind.TIMEOUT, run.plan.timeout)
+    admit(draft, run)
+    return run
 
 
 def _run(draft: Draft, number: int, verb: str) -> Run:
@@ -124,6 +135,9 @@ def _open_task(draft: Draft, number: int, part: int, verb: str) -> tuple[Task, R
         )
     if run.ending is Ending.CANCEL:
         raise Refused(f"{verb} {number}/{task.plan.name}", "its run is being cancelled")
+    if run.checking or task.pardon is not None:
+        why = "its run is past it, the final checks run" if run.checking else f"it is {task.pardon} already"
+        raise Refused(f"{verb} {number}/{task.plan.name}", why)
     return task, run
 
 

@@ -4,9 +4,10 @@ A model changes in one way only: `apply` folds a decision into it. Loaded from a
 equal to the one that lived through the same decisions.
 """
 
-from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
 
 from engine.core.book import Book
 from engine.core.decision import AttemptNoted, Change, Created, Decision, Fact, TimerSet, Transition
@@ -47,15 +48,28 @@ class Snapshot:
     next_run: int = 1
 
 
+class Offer(NamedTuple):
+    """A ready task and its place in the line: the round of this dispatch, then its run's ticket."""
+
+    round: int
+    ticket: int
+    key: TaskKey
+
+
 class Queue:
-    """Ready tasks by lane, and within a lane by run, in the order in which runs take turns."""
+    """Ready tasks by lane, and within a lane by run, in the order in which runs take turns.
+
+    A run draws a ticket when it comes into the line and a new one whenever it is served; tickets are
+    compared across lanes, so a run with many tasks has no more turns than one with few.
+    """
 
     def __init__(self) -> None:
         self.lanes: dict[Lane, dict[int, dict[TaskKey, None]]] = {}
-        self.order: list[Lane] = []
         self.place: dict[TaskKey, Lane] = {}
         self.ready: dict[int, dict[Lane, dict[TaskKey, None]]] = {}
         self.openness: dict[int, int] = {}
+        self._tickets: dict[int, int] = {}
+        self._drawn = 0
 
     def add(self, key: TaskKey, lane: Lane) -> None:
         if self.place.get(key) == lane:
@@ -75,15 +89,19 @@ class Queue:
         run = key[0]
         tasks = self.ready[run][lane]
         del tasks[key]
-        shown = self.lanes.get(lane)
-        if shown is not None and run in shown:
-            del shown[run]
-            if tasks:
-                shown[run] = tasks
         if not tasks:
+            self._hide(lane, run)
             del self.ready[run][lane]
             if not self.ready[run]:
                 del self.ready[run]
+                self._tickets.pop(run, None)
+                return
+        self._draw(run)
+        for other, rest in self.ready[run].items():
+            shown = self.lanes.get(other, {})
+            if run in shown:
+                del shown[run]
+                shown[run] = rest
 
     def open(self, run: int, level: int) -> None:
         """Say how far a run lets its ready tasks start."""
@@ -99,7 +117,7 @@ class Queue:
             if now and not was:
                 self._show(lane, run, tasks)
             elif was and not now:
-                self.lanes[lane].pop(run, None)
+                self._hide(lane, run)
 
     def forget(self, run: int) -> None:
         for key in [key for tasks in self.ready.get(run, {}).values() for key in tasks]:
@@ -110,27 +128,39 @@ class Queue:
     def _shown(lane: Lane, level: int) -> bool:
         return level == OPEN or (level == CHECKS_ONLY and lane.rank is Rank.CHECK)
 
-    def _show(self, lane: Lane, run: int, tasks: dict[TaskKey, None]) -> None:
-        if lane not in self.lanes:
-            self.lanes[lane] = {}
-            insort(self.order, lane)
-        self.lanes[lane][run] = tasks
+    def _draw(self, run: int) -> None:
+        self._drawn += 1
+        self._tickets[run] = self._drawn
 
-    def offers(self, lane: Lane) -> Iterator[TaskKey]:
-        """The ready tasks of a lane, one of each run in turn. Costs only what is taken."""
-        turn: list[Iterator[TaskKey]] = []
-        for tasks in self.lanes[lane].values():
-            rest = iter(tasks)
-            yield next(rest)
-            turn.append(rest)
-        while turn:
-            again: list[Iterator[TaskKey]] = []
-            for rest in turn:
+    def _show(self, lane: Lane, run: int, tasks: dict[TaskKey, None]) -> None:
+        if run not in self._tickets:
+            self._draw(run)
+        self.lanes.setdefault(lane, {})[run] = tasks
+
+    def _hide(self, lane: Lane, run: int) -> None:
+        shown = self.lanes.get(lane)
+        if shown is not None:
+            shown.pop(run, None)
+            if not shown:
+                del self.lanes[lane]
+
+    def offers(self, lane: Lane, admitted: Callable[[TaskKey], bool]) -> Iterator[Offer]:
+        """The ready tasks of a lane, one of each run in turn; a run that is not admitted leaves the line.
+
+        Costs only what is taken.
+        """
+        line: Iterable[tuple[int, Iterator[TaskKey]]]
+        line = ((self._tickets[run], iter(tasks)) for run, tasks in self.lanes[lane].items())
+        for number in count():
+            again: list[tuple[int, Iterator[TaskKey]]] = []
+            for ticket, rest in line:
                 key = next(rest, None)
-                if key is not None:
-                    yield key
-                    again.append(rest)
-            turn = again
+                if key is not None and admitted(key):
+                    yield Offer(number, ticket, key)
+                    again.append((ticket, rest))
+            if not again:
+                return
+            line = again
 
 
 class Model(Book):

@@ -209,6 +209,8 @@ class Task:
     losses: int = 0
     check_losses: int = 0
     probes: int = 0
+    health_checks: int = 0
+    """Health commands run for it, ever."""
     probing: bool = False
     """The attempt in flight is a probe: its failure opens the circuit again."""
     live: Token | None = None

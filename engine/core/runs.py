@@ -105,9 +105,11 @@ def make_ready(draft: Draft, key: TaskKey) -> None:
 
 def pass_over(draft: Draft, task: Task, pardon: Pardon, reason: str | None = None) -> None:
     """Count a task that never started as done: skipped where the machine can, else on record."""
+    if pardon is Pardon.CARRIED:
+        task = draft.note(task, pardon.value, reason, pardon=pardon)
     if draft.answers(task, TaskCue.SKIP):
         draft.move_task(task, TaskCue.SKIP, reason=reason or pardon.value, pardon=pardon)
-    else:
+    elif pardon is not Pardon.CARRIED:
         draft.note(task, pardon.value, reason, pardon=pardon)
 
 
@@ -196,6 +198,7 @@ def _mirror(draft: Draft, run: Run) -> bool:
         run = draft.move_run(run, RunCue.TASK_FAILED)
     if run.phase is Phase.FAILED and not exhausted:
         draft.disarm(run.ref, TimerKind.ABANDON)
+        _tolerate_failures(draft, run)
         run = draft.move_run(run, RunCue.RETRY_ELIGIBLE, values={"retry_left": True})
     if run.phase is Phase.BACKOFF and (due_now or _backoff_over(draft, number)):
         run = draft.move_run(run, RunCue.RETRY_DUE)
@@ -239,15 +242,11 @@ def _finish_ending(draft: Draft, run: Run) -> None:
 
 def _all_done(draft: Draft, run: Run) -> None:
     """Nothing can move and nothing critical failed: what was tolerated is put on record."""
-    tally = draft.tally(run.number)
-    if tally[Standing.SHRUGGED] + tally[Standing.DOOMED_SOFT]:
+    _tolerate_failures(draft, run)
+    if draft.tally(run.number)[Standing.DOOMED_SOFT]:
         for task in draft.tasks_of(run):
-            how = draft.standing(task.key)
-            if how is Standing.SHRUGGED:
-                draft.note(task, "waived", "it is not critical", pardon=Pardon.TOLERATED)
-            elif how is Standing.DOOMED_SOFT:
+            if draft.standing(task.key) is Standing.DOOMED_SOFT:
                 pass_over(draft, task, Pardon.TOLERATED, "a task that it needs failed; it is not critical")
-        run = draft.run(run.number)
     if run.started is None:
         reason = "every task was waived, skipped or carried over"
         run = draft.move_run(run, RunCue.START, reason=reason, started=draft.now)
@@ -256,6 +255,14 @@ def _all_done(draft: Draft, run: Run) -> None:
         draft.note(run, "checks_due", checking=True)
     else:
         end_run(draft, run, RunCue.CHECKS_PASSED)
+
+
+def _tolerate_failures(draft: Draft, run: Run) -> None:
+    """Waive on record what failed for good without the run minding it."""
+    if draft.tally(run.number)[Standing.SHRUGGED]:
+        for task in draft.tasks_of(run):
+            if draft.standing(task.key) is Standing.SHRUGGED:
+                draft.note(task, "waived", "it is not critical", pardon=Pardon.TOLERATED)
 
 
 def final_checks_ended(draft: Draft, run: Run, closing: Closing, passed: bool) -> None:
