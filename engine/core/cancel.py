@@ -38,14 +38,21 @@ def stop_run(draft: Draft, run: Run, ending: Ending, reason: str) -> None:
         run = draft.move_run(run, RunCue.STOPPING, reason=reason, ending=ending, ending_reason=reason)
     else:
         run = draft.note(run, "ending", reason, ending=ending, ending_reason=reason)
-    for task in draft.tasks_of(run):
-        halt_task(draft, task)
+    quell(draft, run)
     if run.live is not None:
         attempt = draft.attempt(run.live)
         if attempt is not None and attempt.worker is not None and attempt.stopping is None:
             draft.note_attempt(attempt, stopping=Stop.CANCEL)
             draft.tell(Halt(run.live, attempt.worker, run.plan.grace, Stop.CANCEL))
             draft.arm(run.ref, TimerKind.GRACE, run.plan.grace + draft.settings.kill_margin)
+
+
+def quell(draft: Draft, run: Run) -> None:
+    """What runs is asked to stop; what waits to be tried again no longer does."""
+    for task in draft.tasks_of(run):
+        halt_task(draft, task)
+        draft.disarm(task.ref, TimerKind.RETRY)
+        draft.disarm(task.ref, TimerKind.PROBE)
 
 
 def halt_task(draft: Draft, task: Task) -> None:

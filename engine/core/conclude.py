@@ -4,7 +4,7 @@ from engine.core import outcomes
 from engine.core.decision import Closing
 from engine.core.draft import Draft
 from engine.core.plan import Category
-from engine.core.records import Ending, Run, Stop, Task, TimerKind
+from engine.core.records import Ending, Run, Stop, Task
 from engine.machines import MACHINES, Phase, RunCue, TaskCue
 
 
@@ -53,8 +53,7 @@ def _close(draft: Draft, run: Run, cue: RunCue, reason: str | None) -> Run:
 
 
 def _follow(draft: Draft, task: Task, cue: TaskCue, why: str) -> None:
-    for kind in TimerKind:
-        draft.disarm(task.ref, kind)
+    draft.disarm_all(task.ref)
     machine = MACHINES[task.machine]
     for word in (cue, TaskCue.STOPPED, TaskCue.FORCED):
         path = machine.steps(word, task.state)

@@ -109,7 +109,7 @@ class Draft(Book):
         arrow = machine.arrow(task.state, final, values, str(task.ref))
         if machine.state[arrow.target].terminal:
             sets.setdefault("ended", self.now)
-            self._disarm_all(task.ref)
+            self.disarm_all(task.ref)
         return self._take(task, machine, final, values, sets, reason, opens, closes)
 
     def move_run(
@@ -132,7 +132,7 @@ class Draft(Book):
         arrow = machine.arrow(run.state, path[-1], values, str(run.ref))
         if machine.state[arrow.target].terminal:
             sets.setdefault("ended", self.now)
-            self._disarm_all(run.ref)
+            self.disarm_all(run.ref)
         return self._take(run, machine, path[-1], values, sets, reason)
 
     def move_breaker(
@@ -312,7 +312,7 @@ class Draft(Book):
             self.timer_changes.append(TimerCleared(ref, kind))
             self.clear_timer(ref, kind)
 
-    def _disarm_all(self, ref: Ref) -> None:
+    def disarm_all(self, ref: Ref) -> None:
         for kind in TimerKind:
             self.disarm(ref, kind)
 

@@ -278,7 +278,7 @@ class Model(Book):
             self.queue.remove(key)
         tool = task.plan.tool
         if tool is not None:
-            if task.phase is Phase.BACKOFF:
+            if task.phase is Phase.BACKOFF and not run.terminal and task.blocked is None:
                 self.backoff.setdefault(tool, {})[key] = None
             elif tool in self.backoff:
                 self.backoff[tool].pop(key, None)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from engine.core import holds
 from engine.core.attempts import begin_run
 from engine.core.book import LIVE, Standing
-from engine.core.cancel import halt_task
+from engine.core.cancel import halt_task, quell
 from engine.core.conclude import end_run
 from engine.core.conditions import holds_true
 from engine.core.decision import Closing
@@ -157,9 +157,7 @@ def settle(draft: Draft, number: int) -> None:
     failed = bad(draft, number)
     policy = run.plan.failure_policy
     if failed and policy is OnFailure.CANCEL and draft.tally(number)[LIVE]:
-        run = draft.note(run, "ending", "a critical task failed", ending=Ending.FAILURE)
-        for task in draft.tasks_of(run):
-            halt_task(draft, task)
+        quell(draft, draft.note(run, "ending", "a critical task failed", ending=Ending.FAILURE))
         return
     if _can_move(draft, number, drain=bool(failed) and policy is not OnFailure.CONTINUE):
         return
