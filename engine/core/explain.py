@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from engine.core.book import LIVE, Standing
 from engine.core.dispatch import lane_blocker
+from engine.core.errors import Refused
 from engine.core.model import Model
 from engine.core.plan import SECOND
 from engine.core.ready import Blocker, Why, final_checks_ready, lane_of, run_blocker, task_blocker
@@ -44,11 +45,12 @@ class Explanation:
 
 def explain(model: Model, ref: Ref, now: int) -> Explanation:
     """Answer for a run or a task."""
-    if ref.kind is Entity.RUN and isinstance(ref.key, int):
-        run = model.run(ref.key)
+    run = model.find_run(ref.key) if isinstance(ref.key, int) else None
+    if run is not None:
         return _say(model, ref, f"run {run.number}", run.entered, run_reason(model, run), now)
-    assert isinstance(ref.key, tuple)
-    task = model.task(ref.key)
+    task = model.find_task(ref.key) if isinstance(ref.key, tuple) else None
+    if task is None:
+        raise Refused(f"explain {ref}", "there is no such run or task", "see `interlock runs`")
     name = f"{task.run}/{task.plan.name}"
     return _say(model, ref, name, task.entered, task_reason(model, task), now)
 
@@ -61,10 +63,12 @@ def task_reason(model: Model, task: Task) -> Blocker:
         return _running(model, task)
     if run.terminal and (own is None or own.why is not Why.OVER):
         return Blocker(Why.OVER, run.ref, detail=f"its run is over ({run.state})")
-    if own is not None and own.why is Why.RUN:
-        return run_blocker(model, run) or own
-    if own is not None:
+    if own is not None and own.why in (Why.OVER, Why.PERSON):
         return own
+    if own is not None and own.why is not Why.RUN and run.ending is None:
+        return own
+    if own is not None:
+        return run_blocker(model, run) or own
     lane = lane_of(run, task)
     blocker = run_blocker(model, run)
     if blocker is not None and not (task.checking and blocker.why is Why.FAILURE):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from engine.core.book import LIVE, Book, Standing, probe_left, satisfies
 from engine.core.plan import OnFailure
-from engine.core.records import Circuit, Entity, Ref, Run, Task, TaskKey, TimerKind
+from engine.core.records import Circuit, Ending, Entity, Ref, Run, Task, TaskKey, TimerKind
 from engine.machines import Phase, TaskCue
 
 
@@ -126,7 +126,13 @@ def _free(book: Book, task: Task) -> Blocker | None:
 
 
 def _held(book: Book, task: Task) -> Blocker | None:
-    return Blocker(Why.PEOPLE, task.ref, TimerKind.EXPIRY, "it is held for approval")
+    return _hold_blocker(task, "it")
+
+
+def _hold_blocker(record: Run | Task, who: str) -> Blocker:
+    if record.hold is not None and record.hold.met:
+        return Blocker(Why.TIMER, record.ref, TimerKind.WAIT, f"{who} is approved and its wait timer runs")
+    return Blocker(Why.PEOPLE, record.ref, TimerKind.EXPIRY, f"{who} is held for approval")
 
 
 def _waiting(book: Book, task: Task) -> Blocker | None:
@@ -187,17 +193,17 @@ def run_blocker(book: Book, run: Run) -> Blocker | None:
     ref = run.ref
     if run.terminal:
         return Blocker(Why.OVER, detail=run.state)
+    if run.phase is Phase.FAILED and run.ending is not Ending.CANCEL:
+        return Blocker(Why.PERSON, ref, TimerKind.ABANDON, "the run failed; reset, waive or abandon it")
     if run.ending is not None:
         return Blocker(Why.STOPPING, ref, detail=f"the run ends ({run.ending})")
     match run.phase:
         case Phase.HELD:
-            return Blocker(Why.PEOPLE, ref, TimerKind.EXPIRY, "the run is held for approval")
+            return _hold_blocker(run, "the run")
         case Phase.WAITING:
             return Blocker(Why.TIMER, ref, TimerKind.WAIT, "the run's wait timer runs")
         case Phase.BACKOFF:
             return Blocker(Why.RUN, ref, detail="the run waits before it retries")
-        case Phase.FAILED:
-            return Blocker(Why.PERSON, ref, TimerKind.ABANDON, "the run failed; reset, waive or abandon it")
         case Phase.RECOVERING:
             return Blocker(Why.CONTACT, ref, detail="the run is asking for its attempts after a restart")
         case _:
@@ -219,7 +225,7 @@ def openness(book: Book, run: Run) -> int:
 
 
 def final_checks_ready(run: Run) -> bool:
-    return run.checking and run.live is None and not run.terminal
+    return run.checking and run.live is None and run.ending is None and not run.terminal
 
 
 def breaker_blocker(book: Book, tool: str) -> Blocker | None:
