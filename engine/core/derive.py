@@ -22,7 +22,7 @@ def derive_workstream(tasks: Sequence[Task]) -> str:
         return "failed"
     if all(task.phase is Phase.SUCCEEDED or task.pardon is not None for task in tasks):
         return "validating"
-    if all(task.phase in (Phase.IDLE, Phase.QUEUED) and task.started is None for task in tasks):
+    if all(task.started is None for task in tasks):
         return "ready"
     return "executing"
 

@@ -166,6 +166,7 @@ class Driver:
         self.ends(self.live(name), code, error=error, tail=tail)
 
     def ends(self, token: Token, code: int = 0, *, error: str | None = None, tail: str = "") -> None:
+        assert token in [start.token for start in self.told(Start)], f"{token} was never sent to a worker"
         fingerprint = error or f"error of {token}"
         self.feed(signals.AttemptEnded, token=token, exit_code=code, tail=tail, fingerprint=fingerprint)
 

@@ -8,9 +8,10 @@ import pytest
 
 from engine.core import signals
 from engine.core.decision import Transition
-from engine.core.plan import OnFailure, Retry
-from engine.core.records import Entity, Pardon, Purpose, Ref, TimerKind
-from engine.machines import Lifecycle, Phase, transition
+from engine.core.derive import derive_workstream
+from engine.core.plan import OnFailure, Retry, TaskPlan
+from engine.core.records import Entity, Pardon, Purpose, Ref, TimerKind, evolve
+from engine.machines import MACHINES, Lifecycle, Phase, transition
 
 from .driver import Driver, Part, every_pair, every_task_machine, task, tasks_follow, workflow
 
@@ -189,6 +190,49 @@ def test_the_state_is_never_derived_over_a_terminal_one(machine: str) -> None:
     drive.ends(old, 0)
     drive.advance(100)
     assert drive.state() == "cancelled"
+
+
+def derived(*kinds: str) -> str:
+    """What follows from tasks that stand like this."""
+    drive = orchestrated(task("a"))
+    machine = MACHINES["orchestration.task"]
+    fresh = ("pending", "queued")
+    return derive_workstream(
+        [
+            evolve(
+                drive.task("a"),
+                {
+                    "state": kind.removesuffix("!").removesuffix("~"),
+                    "phase": machine.phase[kind.removesuffix("!").removesuffix("~")],
+                    "started": None if kind in fresh else 0,
+                    "plan": TaskPlan("a", critical=not kind.endswith("!")),
+                    "pardon": Pardon.WAIVED if kind.endswith("~") else None,
+                },
+            )
+            for kind in kinds
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("tasks", "state"),
+    [
+        ("", "planned"),
+        ("running failed completed", "executing"),
+        ("validating failed", "executing"),
+        ("failed completed", "failed"),
+        ("failed queued", "failed"),
+        ("failed! queued", "executing"),
+        ("completed completed", "validating"),
+        ("completed failed~", "validating"),
+        ("pending queued", "ready"),
+        ("completed queued", "executing"),
+        ("retrying pending", "executing"),
+    ],
+)
+def test_the_derivation_is_tested_in_this_order(tasks: str, state: str) -> None:
+    """`!` is a task that is not critical, `~` one that was waived."""
+    assert derived(*tasks.split()) == state
 
 
 # ---- a failed task that is not critical

@@ -232,6 +232,15 @@ def test_a_busy_worker_that_dies_is_a_lost_worker() -> None:
     assert drive.health()[-2:] == ["health_check_timeout", "max_timeout_exceeded"]
 
 
+def test_a_busy_worker_that_is_terminated_has_to_account_for_what_it_holds() -> None:
+    drive = working()
+    drive.feed(signals.TerminateWorker, worker="w")
+    assert drive.told(Reap)[-1].tokens == (drive.live("a"),)
+    assert drive.worker().health == "busy"
+    drive.lost("a")
+    assert drive.worker().health == "shutdown"
+
+
 def test_an_idle_worker_that_dies_goes_by_shutdown_requested_with_the_reason() -> None:
     drive = Driver()
     drive.feed(signals.WorkerGone, worker="w", reason="killed by the kernel")

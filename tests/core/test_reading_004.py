@@ -136,6 +136,12 @@ def test_a_rejection_cancels() -> None:
     assert drive.reason("REJECT") == "not today"
 
 
+def test_a_rejected_task_is_cancelled() -> None:
+    drive = held_task(approval=ANYONE)
+    drive.reject(name="b", reason="not today")
+    assert drive.path("b")[-1] == ("held", "REJECT", "cancelled")
+
+
 def test_a_wait_alone_is_waiting_and_goes_by_timer_done() -> None:
     drive = held(wait=600 * SECOND)
     assert drive.state() == "waiting"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.core import signals
-from engine.core.decision import Halt
+from engine.core.decision import Ask, Halt
 from engine.core.plan import SECOND, Approval, Clause, OnLost
 from engine.core.records import Purpose, Stop, TimerKind
 from engine.machines import MACHINES, InvalidTransitionError, Lifecycle, Phase, RunCue
@@ -243,6 +243,30 @@ def test_a_task_recovers_when_its_worker_is_unresponsive() -> None:
     drive = driven("execution")
     drive.feed(signals.WorkerQuiet, worker="w")
     assert drive.path("a")[-1] == ("running", "RECOVER", "recovering")
+
+
+def test_a_task_recovers_when_its_worker_died() -> None:
+    drive = driven("execution")
+    drive.feed(signals.WorkerGone, worker="w")
+    assert drive.path("a")[-1] == ("running", "RECOVER", "recovering")
+
+
+@every_pair
+def test_a_restart_asks_for_the_attempts_believed_alive(pair: Lifecycle) -> None:
+    drive = driven(pair)
+    drive.feed(signals.EngineStarted)
+    assert [ask.tokens for ask in drive.told(Ask)] == [(drive.live("a"), drive.live("b"))]
+
+
+@every_task_machine
+def test_a_loss_that_arrives_while_the_run_recovers_takes_start_first(machine: str) -> None:
+    drive = Driver()
+    drive.submit(workflow(task("a"), lifecycle=Lifecycle("execution", machine)))
+    drive.feed(signals.EngineStarted)
+    drive.lost("a")
+    assert drive.path()[-1] == ("recovering", "START", "running")
+    drive.play()
+    assert drive.started() == ["a", "a"]
 
 
 def test_a_run_does_not_recover_when_a_worker_is_unresponsive() -> None:

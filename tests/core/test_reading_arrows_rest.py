@@ -202,6 +202,20 @@ def test_a_sub_run_resting_in_failed_is_abandoned_in_the_transaction_that_fails_
 
 
 @every_pair
+def test_a_sub_run_in_failed_is_not_abandoned_while_a_step_of_it_runs(pair: Lifecycle) -> None:
+    drive = nested(pair, workflow(task("s1", retry=ONCE), task("s2"), lifecycle="pipeline"))
+    first, second = (drive.model.task((2, number)).live for number in (1, 2))
+    assert first is not None
+    assert second is not None
+    drive.ends(first, 1)
+    assert drive.model.run(2).state == "S_FAILED"
+    assert drive.phase() is not Phase.FAILED
+    drive.ends(second, 0)
+    assert drive.model.run(2).state == "S_ABANDONED"
+    assert drive.phase() is Phase.FAILED
+
+
+@every_pair
 def test_a_sub_run_that_succeeds_succeeds_its_parent_task(pair: Lifecycle) -> None:
     drive = nested(pair, workflow(task("s1"), lifecycle="pipeline"))
     drive.play({"s1": [1]})

@@ -68,11 +68,12 @@ def test_a_check_times_out_after_30_s_each(machine: str) -> None:
 
 
 @every_task_machine
-def test_checks_that_time_out_have_failed(machine: str) -> None:
+@pytest.mark.parametrize("code", [0, 143])
+def test_checks_that_time_out_have_failed_whatever_they_exit_with(machine: str, code: int) -> None:
     drive = driven(machine=machine, checks=1, retry=Retry(max_attempts=1))
     drive.exits("a")
     drive.advance(30)
-    drive.exits("a", 143)
+    drive.exits("a", code)
     assert drive.phase() is Phase.FAILED
 
 

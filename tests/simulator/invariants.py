@@ -4,8 +4,9 @@ from collections import Counter
 from dataclasses import replace
 
 from engine.core.decision import AttemptNoted, Created, Decision, Fact, TimerSet, Transition
+from engine.core.derive import derive_workstream
 from engine.core.model import Model, Snapshot
-from engine.core.plan import Settings
+from engine.core.plan import OnFailure, Settings
 from engine.core.records import Attempt, Entity, Record, Ref, Run, Task, TaskKey, TimerKind, Token, Worker
 from engine.machines import Phase
 from tests.simulator.footing import Footing, fulfilled
@@ -171,6 +172,7 @@ class Invariants:
             if run.terminal:
                 self._children(model, run)
                 continue
+            self._derived(model, run)
             self._stands(run, footing.of_run(run), witness)
             for task in model.tasks_of(run):
                 if not task.terminal:
@@ -200,6 +202,16 @@ class Invariants:
         for attempt in model.attempts():
             if attempt.token.run == run.number and attempt.sub_run is not None:
                 raise self._broken(run.ref, f"{run.ref} is over and its sub-run {attempt.sub_run} is open")
+
+    def _derived(self, model: Model, run: Run) -> None:
+        """Document 001 tells a workstream's state from its tasks; the core must not disagree."""
+        if run.machine != "orchestration.workstream" or run.ending is not None:
+            return
+        if run.plan.failure_policy is OnFailure.CONTINUE:
+            return
+        derived = derive_workstream(list(model.tasks_of(run)))
+        if derived != run.state:
+            raise self._broken(run.ref, f"{run.ref} is {run.state}, its tasks say {derived}")
 
     def trail(self) -> None:
         """Versions count the rows of the trail, creation included."""
