@@ -72,7 +72,7 @@ class _Engine:
     def submit(self, plan: Plan) -> None:
         model, now = self.model, self.now
         self.feed(decide(model, WorkerRegistered(id=next(self.ids), worker="w", slots=8), now, 0.5))
-        self.feed(decide(model, Submit(id=next(self.ids), plan=plan, requester="bench"), now, 0.5))
+        self.feed(decide(model, Submit(id=next(self.ids), plan=plan, actor="bench"), now, 0.5))
         self.feed(dispatch(model, now, 0))
 
     def exit_one(self) -> None:

@@ -1,5 +1,7 @@
 """Opening executions: work, checks, cancel hooks, health commands. Each commits with its instruction."""
 
+from typing import TypeGuard
+
 from engine.core.breakers import take_probe
 from engine.core.decision import Closing, Start
 from engine.core.draft import Draft
@@ -15,7 +17,7 @@ def occupy(draft: Draft, worker: Worker) -> None:
         draft.move_worker(worker, ControlCue.ASSIGNED)
 
 
-def able(worker: Worker | None) -> bool:
+def able(worker: Worker | None) -> TypeGuard[Worker]:
     """Whether a worker can go on with what it has begun: a check or a hook after the work."""
     return (
         worker is not None
@@ -25,11 +27,11 @@ def able(worker: Worker | None) -> bool:
     )
 
 
-def begin_run(draft: Draft, run: Run) -> Run:
-    """The run's start arrow goes with its first task."""
+def begin_run(draft: Draft, run: Run, reason: str | None = None) -> Run:
+    """The run's start arrow goes with its first task, or with the reason why none has to start."""
     if run.started is not None:
         return run
-    run = draft.move_run(run, RunCue.START, started=draft.now)
+    run = draft.move_run(run, RunCue.START, reason=reason, started=draft.now)
     if run.plan.timeout is not None:
         draft.arm(run.ref, TimerKind.TIMEOUT, run.plan.timeout)
     return run

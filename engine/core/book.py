@@ -77,11 +77,13 @@ class Standing(IntEnum):
     DROPPED = 12
 
 
-LIVE, DOUBT = 13, 14
-"""Places in a tally besides the standings: tasks with a live attempt, attempts in doubt."""
+LIVE, DOUBT, ARMED = 13, 14, 15
+"""Places in a tally besides the standings: tasks with a live attempt, attempts in doubt, timers that a
+task waits for before it is tried again.
+"""
 
 Tally = tuple[int, ...]
-EMPTY_TALLY: Tally = (0,) * 15
+EMPTY_TALLY: Tally = (0,) * 16
 
 _RESTING = (Phase.IDLE, Phase.QUEUED)
 _DOOMING = (Standing.FAILED, Standing.SHRUGGED, Standing.DOOMED, Standing.DOOMED_SOFT, Standing.DROPPED)
@@ -149,7 +151,7 @@ class Book:
         self._timers: Table[tuple[Ref, TimerKind], int] = Table(base._timers if base else None)
         self._tallies: Table[int, Tally] = Table(base._tallies if base else None)
         self._needs: Table[TaskKey, tuple[int, int]] = Table(base._needs if base else None)
-        self._holds: Table[str, tuple[Token, ...]] = Table(base._holds if base else None)
+        self._load: Table[str, int] = Table(base._load if base else None)
         self._tool_live: Table[str, int] = Table(base._tool_live if base else None)
         self.next_run: int = base.next_run if base else 1
         self.touched_runs: dict[int, None] = {}
@@ -201,12 +203,12 @@ class Book:
     def standing(self, key: TaskKey) -> Standing:
         return standing(self.task(key), self.doomed(key))
 
-    def holds(self, worker: str) -> tuple[Token, ...]:
-        """The executions that a worker has, fenced ones too."""
-        return self._holds.get(worker) or ()
+    def load_of(self, worker: str) -> int:
+        """How many executions a worker has, fenced ones too."""
+        return self._load.get(worker) or 0
 
     def free_slots(self, worker: Worker) -> int:
-        return max(0, worker.slots - len(self.holds(worker.id))) if worker.willing else 0
+        return max(0, worker.slots - self.load_of(worker.id)) if worker.willing else 0
 
     def tool_live(self, tool: str) -> int:
         return self._tool_live.get(tool) or 0
@@ -226,16 +228,18 @@ class Book:
         self._breakers.put(breaker.tool, breaker)
 
     def set_timer(self, ref: Ref, kind: TimerKind, due: int) -> None:
+        self._touch(ref, kind, 1 if self.timer(ref, kind) is None else 0)
         self._timers.put((ref, kind), due)
-        self._touch(ref)
 
     def clear_timer(self, ref: Ref, kind: TimerKind) -> None:
+        self._touch(ref, kind, -1 if self.timer(ref, kind) is not None else 0)
         self._timers.drop((ref, kind))
-        self._touch(ref)
 
-    def _touch(self, ref: Ref) -> None:
+    def _touch(self, ref: Ref, kind: TimerKind, armed: int) -> None:
         if isinstance(ref.key, tuple):
             self.touched_tasks[ref.key] = None
+            if armed and kind in (TimerKind.RETRY, TimerKind.PROBE):
+                self._bump(ref.key[0], ARMED, armed)
 
     def put_task(self, task: Task) -> None:
         key = task.key
@@ -279,7 +283,7 @@ class Book:
             if old is not None and old.worker is not None:
                 self._release(old.worker, token)
             if attempt.worker is not None:
-                self._holds.put(attempt.worker, (*self.holds(attempt.worker), token))
+                self._occupy(attempt.worker, token)
 
     def close_attempt(self, token: Token) -> None:
         old = self._attempts.get(token)
@@ -304,8 +308,11 @@ class Book:
         if attempt.tool is not None and attempt.token.purpose in (Purpose.WORK, Purpose.HEALTH):
             self._tool_live.put(attempt.tool, self.tool_live(attempt.tool) + by)
 
+    def _occupy(self, worker: str, token: Token) -> None:
+        self._load.put(worker, self.load_of(worker) + 1)
+
     def _release(self, worker: str, token: Token) -> None:
-        self._holds.put(worker, tuple(held for held in self.holds(worker) if held != token))
+        self._load.put(worker, self.load_of(worker) - 1)
 
     def _spread_satisfaction(self, task: Task, by: int) -> None:
         for dependent in self.run(task.run).plan.dependents[task.number]:

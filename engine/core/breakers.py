@@ -13,7 +13,7 @@ FULL_RAMP = 8
 """When so many may run at once after a closing, the limit is lifted."""
 
 
-def opened(draft: Draft, tool: str) -> Breaker:
+def breaker_of(draft: Draft, tool: str) -> Breaker:
     """The breaker of a tool; made when it is first needed."""
     found = draft.breaker(tool)
     if found is not None:
@@ -59,7 +59,7 @@ def count_success(draft: Draft, tool: str | None, token: Token) -> None:
 def count_failure(draft: Draft, tool: str | None, token: Token, error: str) -> None:
     if tool is None:
         return
-    breaker = opened(draft, tool)
+    breaker = breaker_of(draft, tool)
     profile = draft.settings.tool(tool)
     if breaker.phase is Phase.ACTIVE:
         failures = breaker.failures + 1
@@ -104,17 +104,17 @@ def is_open(draft: Draft, tool: str | None) -> bool:
 
 def cooled(draft: Draft, tool: str) -> None:
     """The cooldown is over: one probe may try."""
-    draft.move_breaker(opened(draft, tool), BreakerCue.COOLED, probe=None, successes=0)
+    draft.move_breaker(breaker_of(draft, tool), BreakerCue.COOLED, probe=None, successes=0)
 
 
-def _known(draft: Draft, tool: str) -> None:
+def _named(draft: Draft, tool: str) -> Breaker:
     if not tool:
         raise Refused("breaker", "a tool's name is needed", "`interlock breakers` lists them")
+    return breaker_of(draft, tool)
 
 
 def trip(draft: Draft, signal: TripBreaker) -> None:
-    _known(draft, signal.tool)
-    breaker = opened(draft, signal.tool)
+    breaker = _named(draft, signal.tool)
     if breaker.phase is not Phase.ACTIVE:
         raise InvalidTransitionError(
             BREAKER.name,
@@ -128,16 +128,14 @@ def trip(draft: Draft, signal: TripBreaker) -> None:
 
 
 def probe_now(draft: Draft, signal: ProbeBreaker) -> None:
-    _known(draft, signal.tool)
-    breaker = opened(draft, signal.tool)
+    breaker = _named(draft, signal.tool)
     draft.move_breaker(breaker, BreakerCue.PROBE_NOW, probe=None, successes=0)
     draft.disarm(breaker.ref, TimerKind.COOLDOWN)
 
 
 def reset(draft: Draft, signal: ResetBreaker) -> None:
     """Recovery 3: only when the tool is healthy, or when the operator names it to override."""
-    _known(draft, signal.tool)
-    breaker = opened(draft, signal.tool)
+    breaker = _named(draft, signal.tool)
     allowed = signal.healthy or signal.override == signal.tool
     draft.move_breaker(
         breaker,

@@ -7,7 +7,7 @@ from engine.core.draft import Draft
 from engine.core.errors import Refused
 from engine.core.records import Ending, Purpose, Run, Stop, Task, TimerKind
 from engine.core.signals import Cancel
-from engine.machines import MACHINES, InvalidTransitionError, RunCue, TaskCue
+from engine.machines import MACHINES, InvalidTransitionError, Phase, RunCue, TaskCue
 
 
 def cancel(draft: Draft, signal: Cancel) -> None:
@@ -18,8 +18,10 @@ def cancel(draft: Draft, signal: Cancel) -> None:
         _refuse_unless(draft, run, RunCue.FORCED)
         force_run(draft, run, signal.reason)
         return
-    if run.ending is Ending.CANCEL:
-        raise Refused(f"cancel {run.number}", "it is being cancelled already", "--force ends it at once")
+    rests = run.phase is Phase.FAILED and run.ending is not Ending.CANCEL
+    if run.ending is not None and not run.terminal and not rests:
+        why = f"it is ending already ({run.ending})"
+        raise Refused(f"cancel {run.number}", why, "--force ends it at once")
     _refuse_unless(draft, run, RunCue.STOPPING, RunCue.STOPPED)
     stop_run(draft, run, Ending.CANCEL, signal.reason or "cancelled")
 
@@ -41,8 +43,9 @@ def stop_run(draft: Draft, run: Run, ending: Ending, reason: str) -> None:
     quell(draft, run)
     if run.live is not None:
         attempt = draft.attempt(run.live)
-        if attempt is not None and attempt.worker is not None and attempt.stopping is None:
+        if attempt is not None and attempt.worker is not None:
             draft.note_attempt(attempt, stopping=Stop.CANCEL)
+            draft.disarm(run.ref, TimerKind.DEADLINE)
             draft.tell(Halt(run.live, attempt.worker, run.plan.grace, Stop.CANCEL))
             draft.arm(run.ref, TimerKind.GRACE, run.plan.grace + draft.settings.kill_margin)
 

@@ -7,17 +7,21 @@ from engine.core.plan import Category
 from engine.core.records import Ending, Run, Stop, Task
 from engine.machines import MACHINES, Phase, RunCue, TaskCue
 
+BY_PEOPLE = (RunCue.REJECTED, RunCue.EXPIRED, RunCue.STOPPED, RunCue.FORCED)
+"""Ends that people decided, or did not decide: asking them again would not help."""
+ENDED_BADLY = (Phase.CANCELLED, Phase.FAILED)
+
 
 def end_run(draft: Draft, run: Run, cue: RunCue, reason: str | None = None) -> None:
     """The run takes its last arrow, its tasks follow, and whoever waits for it is told."""
     run = _close(draft, run, cue, reason)
     if run.parent is not None and run.terminal:
-        _tell_parent(draft, run)
+        _tell_parent(draft, run, cue)
     elif cue is RunCue.CHECKS_FAILED and not run.terminal:
         draft.note(run, "ending", "a final check failed", ending=Ending.FAILURE)
 
 
-def _tell_parent(draft: Draft, run: Run) -> None:
+def _tell_parent(draft: Draft, run: Run, cue: RunCue) -> None:
     assert run.parent is not None
     task = draft.find_task(run.parent)
     attempt = draft.attempt(task.live) if task is not None and task.live is not None else None
@@ -33,39 +37,32 @@ def _tell_parent(draft: Draft, run: Run) -> None:
     elif run.phase is Phase.SUCCEEDED:
         outcomes.worked(draft, task, closing, None)
     else:
-        by_hand = run.ending is Ending.CANCEL
-        category = Category.PERMANENT if by_hand else Category.UNKNOWN
+        category = Category.PERMANENT if cue in BY_PEOPLE else Category.UNKNOWN
         outcomes.failed(draft, task, closing, f"sub-run {run.number}: {run.state}", category=category)
 
 
 def _close(draft: Draft, run: Run, cue: RunCue, reason: str | None) -> Run:
     """The run's own last arrow, and the cascade to the tasks that are not over."""
-    values = {"retry_left": False}
-    run = draft.move_run(run, cue, reason=reason, values=values)
+    run = draft.move_run(run, cue, reason=reason, values={"retry_left": False})
     if not run.terminal or run.phase is Phase.SUCCEEDED:
         return run
-    follow = TaskCue.RUN_CANCELLED if run.phase is Phase.CANCELLED else TaskCue.RUN_FAILED
-    why = f"its run is {run.phase.value}"
+    why = f"its run is {run.phase.value}" + (f": {reason}" if reason else "")
     for task in draft.tasks_of(run):
         if not task.terminal and task.pardon is None and task.blocked is None:
-            _follow(draft, task, follow, why)
+            _follow(draft, task, run, why)
     return draft.run(run.number)
 
 
-def _follow(draft: Draft, task: Task, cue: TaskCue, why: str) -> None:
+def _follow(draft: Draft, task: Task, run: Run, why: str) -> None:
+    """A task takes the arrow that the end of its run is to it; without one it keeps its state, blocked."""
     draft.disarm_all(task.ref)
+    cancelled = run.phase is Phase.CANCELLED
+    values = {"run_cancelled": cancelled, "run_ended": run.phase in ENDED_BADLY, "retry_left": False}
     machine = MACHINES[task.machine]
-    for word in (cue, TaskCue.STOPPED, TaskCue.FORCED):
-        path = machine.steps(word, task.state)
+    for cue in (TaskCue.RUN_CANCELLED if cancelled else TaskCue.RUN_FAILED, TaskCue.STOPPED, TaskCue.FORCED):
+        path = machine.steps(cue, task.state)
         if path:
-            draft.move_task(
-                task,
-                word,
-                reason=why,
-                values=outcomes.RUN_OVER | {"retry_left": False},
-                asking=False,
-                checking=False,
-            )
+            draft.move_task(task, cue, reason=why, values=values, asking=False, checking=False)
             return
         if path is not None:
             break

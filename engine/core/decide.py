@@ -38,7 +38,7 @@ HANDLERS: dict[type[Signal], Callable[[Draft, Any], None]] = {
     signals.WorkerGone: workers.gone,
     signals.WorkerExhausted: workers.exhausted,
     signals.WorkerBroken: workers.broken,
-    signals.EngineStarted: lambda draft, signal: restart.engine_started(draft),
+    signals.EngineStarted: restart.engine_started,
     signals.Submit: runs.submit,
     signals.Approve: holds.approve,
     signals.Reject: holds.reject,

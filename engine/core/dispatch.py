@@ -1,6 +1,6 @@
 """Giving ready work to free slots: by priority, runs taking turns, within every limit.
 
-Called at the end of a batch, so that a slot freed and filled in one batch is one commit.
+Called after each decision, its starts carry that signal's id. A slot freed and filled is one commit.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,8 +12,11 @@ from engine.core.book import Book
 from engine.core.decision import Decision
 from engine.core.draft import Draft
 from engine.core.finish import finish
-from engine.core.model import Model, Offer
+from engine.core.model import Model
+from engine.core.queue import Offer
 from engine.core.ready import (
+    CHECKS_ONLY,
+    OPEN,
     Blocker,
     Lane,
     Rank,
@@ -21,7 +24,7 @@ from engine.core.ready import (
     breaker_blocker,
     final_checks_ready,
     lane_of,
-    run_blocker,
+    openness,
     task_blocker,
 )
 from engine.core.records import TaskKey, Worker
@@ -31,13 +34,13 @@ from engine.core.workers import tidy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch(Signal):
-    """The end of a batch; it carries the id of the signal that made the batch worth dispatching."""
+class Decided(Signal):
+    """Something was decided; the starts that it makes possible carry its id."""
 
 
 def dispatch(model: Model, now: int, signal: int) -> Decision:
     """Start what may start, and let workers that hold nothing rest."""
-    draft = Draft(model, Batch(id=signal), now, 0.0)
+    draft = Draft(model, Decided(id=signal), now, 0.0)
     _serve(draft)
     finish(draft)
     served = model.next_run
@@ -69,38 +72,38 @@ def _serve(draft: Draft) -> None:
             heappush(line, (lane.urgency, offer.round, offer.ticket, lane.rank, place, offer.key))
 
     for lane in queue.lanes:
-        if lane_blocker(draft, lane) is None:
+        if draft.model.spare or not needs_worker(lane):
             lanes.append((lane, queue.offers(lane, admitted(lane))))
             call_next(len(lanes) - 1)
     while line:
         urgency, number, ticket, rank, place, key = heappop(line)
         lane = lanes[place][0]
-        if lane_blocker(draft, lane) is not None:
-            continue
         had = turns.get(key[0], 0)
         if had > number:
             heappush(line, (urgency, had, ticket, rank, place, key))
-            continue
-        if _admitted(draft, key, lane):
+        elif not _admitted(draft, key, lane):
+            call_next(place)
+        elif _start(draft, key, lane):
             turns[key[0]] = had + 1
-            _start(draft, key, lane)
-        call_next(place)
+            call_next(place)
 
 
 def _serve_freed(draft: Draft) -> None:
     """A sub-run begun just now has tasks that the queue does not know; one that is over already has
     made room in its parent.
     """
+    fresh: dict[int, list[TaskKey]] = {}
+    for key in draft.touched_tasks:
+        fresh.setdefault(key[0], []).append(key)
     for run in draft.affected_runs():
         waiting = [key for keys in draft.model.queue.ready.get(run.number, {}).values() for key in keys]
-        fresh = [key for key in draft.touched_tasks if key[0] == run.number]
         checks = [(run.number, 0)] if final_checks_ready(run) else []
-        for key in dict.fromkeys([*checks, *waiting, *fresh]):
+        for key in dict.fromkeys([*checks, *waiting, *fresh.get(run.number, ())]):
             task = draft.find_task(key)
             if task is not None and task_blocker(draft, task) is not None:
                 continue
             lane = lane_of(draft.run(run.number), task)
-            if _admitted(draft, key, lane) and lane_blocker(draft, lane) is None:
+            if _admitted(draft, key, lane):
                 _start(draft, key, lane)
 
 
@@ -109,55 +112,61 @@ def _admitted(draft: Draft, key: TaskKey, lane: Lane) -> bool:
     run = draft.run(key[0])
     if run.terminal or (key[1] == 0 and not final_checks_ready(run)):
         return False
-    blocker = run_blocker(draft, run)
-    return blocker is None or (lane.rank is Rank.CHECK and blocker.why is Why.FAILURE)
+    level = openness(draft, run)
+    return level == OPEN or (level == CHECKS_ONLY and lane.rank is Rank.CHECK)
 
 
-def _start(draft: Draft, key: TaskKey, lane: Lane) -> None:
-    if not lane.worker and lane.rank is not Rank.CHECK:
+def _start(draft: Draft, key: TaskKey, lane: Lane) -> bool:
+    """Start one task, unless its lane is blocked."""
+    if lane.tool and breaker_blocker(draft, lane.tool) is not None:
+        return False
+    if not needs_worker(lane):
         start_sub_run(draft, draft.task(key))
-        return
-    worker = best_worker(draft, lane)
-    assert worker is not None
+        return True
+    worker = best_worker(draft, draft.model, lane)
+    if worker is None:
+        return False
     if key[1] == 0:
         open_final_checks(draft, draft.run(key[0]), worker)
     elif lane.rank is Rank.CHECK:
         open_check(draft, draft.task(key), worker)
     else:
         start_work(draft, draft.task(key), worker)
+    return True
 
 
-def lane_blocker(book: Book, lane: Lane) -> Blocker | None:
+def needs_worker(lane: Lane) -> bool:
+    return lane.worker or lane.rank is Rank.CHECK
+
+
+def lane_blocker(model: Model, lane: Lane) -> Blocker | None:
     """What keeps everything in this lane from starting now."""
     if lane.tool:
-        blocker = breaker_blocker(book, lane.tool)
+        blocker = breaker_blocker(model, lane.tool)
         if blocker is not None:
             return blocker
-    if (lane.worker or lane.rank is Rank.CHECK) and best_worker(book, lane) is None:
-        capable = [worker for worker in _workers(book) if fits(worker, lane) and worker.willing]
-        if not capable:
-            needs = ", ".join(lane.capabilities) or "anything"
-            return Blocker(Why.WORKER, detail=f"no worker that takes work is capable of {needs}")
-        return Blocker(Why.SLOT, detail=f"every slot of {len(capable)} capable workers is taken")
-    return None
+    if not needs_worker(lane) or best_worker(model, model, lane) is not None:
+        return None
+    workers = [model.worker(name) for name in model.pool]
+    capable = [worker for worker in workers if worker is not None and worker.willing and fits(worker, lane)]
+    if not capable:
+        needs = ", ".join(lane.capabilities) or "anything"
+        return Blocker(Why.WORKER, detail=f"no worker that takes work is capable of {needs}")
+    return Blocker(Why.SLOT, detail=f"every slot of {len(capable)} capable workers is taken")
 
 
 def fits(worker: Worker, lane: Lane) -> bool:
     return worker.capabilities.issuperset(lane.capabilities)
 
 
-def best_worker(book: Book, lane: Lane) -> Worker | None:
+def best_worker(book: Book, model: Model, lane: Lane) -> Worker | None:
     """The capable worker with the most free slots."""
     best, most = None, 0
-    for worker in _workers(book):
+    for name in model.spare:
+        worker = book.worker(name)
+        if worker is None:
+            continue
         free = book.free_slots(worker)
         if free > most and fits(worker, lane):
             best, most = worker, free
     return best
-
-
-def _workers(book: Book) -> list[Worker]:
-    model = book.model if isinstance(book, Draft) else book
-    assert isinstance(model, Model)
-    found = [book.worker(worker.id) for worker in model.workers()]
-    return [worker for worker in found if worker is not None]

@@ -32,6 +32,7 @@ from engine.core.records import (
     Task,
     TaskKey,
     TimerKind,
+    Token,
     Worker,
     evolve,
 )
@@ -106,7 +107,7 @@ class Draft(Book):
             task = self._take(task, machine, event, values, {}, reason, None, closes)
             closes = None
         final = path[-1]
-        arrow = machine.arrow(task.state, final, values, str(task.ref))
+        arrow = machine.arrow(task.state, final, values, task.label)
         if machine.state[arrow.target].terminal:
             sets.setdefault("ended", self.now)
             self.disarm_all(task.ref)
@@ -129,7 +130,7 @@ class Draft(Book):
             return self.note(run, cue.value.removeprefix("run."), reason, sets=sets) if sets else run
         for event in path[:-1]:
             run = self._take(run, machine, event, values, {}, reason)
-        arrow = machine.arrow(run.state, path[-1], values, str(run.ref))
+        arrow = machine.arrow(run.state, path[-1], values, run.label)
         if machine.state[arrow.target].terminal:
             sets.setdefault("ended", self.now)
             self.disarm_all(run.ref)
@@ -171,7 +172,10 @@ class Draft(Book):
     def _path(self, machine: Machine, cue: Cue, state: str, ref: Ref) -> tuple[str, ...]:
         path = machine.steps(cue, state)
         if path is None:
-            raise InvalidTransitionError(machine.name, state, str(cue), machine.valid_events(state), str(ref))
+            word = cue.value.partition(".")[2]
+            raise InvalidTransitionError(
+                machine.name, state, word, machine.valid_events(state), self.label(ref)
+            )
         return path
 
     def _take(
@@ -258,7 +262,12 @@ class Draft(Book):
         story.append(f"{machine.name} {state} {event}")
         if len(story) > FUSE:
             raise FuseBlown(str(ref), self.signal.id, tuple(story))
-        return machine.arrow(state, event, values, str(ref))
+        return machine.arrow(state, event, values, self.label(ref))
+
+    def label(self, ref: Ref) -> str:
+        """How people call an entity."""
+        task = self.find_task(ref.key) if isinstance(ref.key, tuple) else None
+        return task.label if task is not None else str(ref)
 
     def _record(self, change: Transition | Fact, after: Record) -> None:
         self.changes.append(change)
@@ -320,6 +329,18 @@ class Draft(Book):
         """These tasks of the model and those that this draft touched, as they are now."""
         found = {**keys, **{key: None for key, task in self._tasks.own.items() if task is not None}}
         return [self.task(key) for key in found]
+
+    def holds(self, worker: str) -> tuple[Token, ...]:
+        """The executions that a worker has, fenced ones too."""
+        found = {**self.model.held.get(worker, {}), **dict.fromkeys(self._attempts.own)}
+        attempts = [self.attempt(token) for token in found]
+        return tuple(one.token for one in attempts if one is not None and one.worker == worker)
+
+    def live_tasks(self, run: int) -> list[Task]:
+        """The tasks of a run with a live attempt."""
+        own = (key for key in self._tasks.own if key[0] == run)
+        tasks = [self.task(key) for key in {**self.model.live.get(run, {}), **dict.fromkeys(own)}]
+        return [task for task in tasks if task.live is not None]
 
     def affected_runs(self) -> list[Run]:
         """Runs that changed, or one of whose tasks did."""

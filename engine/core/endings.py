@@ -45,6 +45,11 @@ def ended(draft: Draft, signal: AttemptEnded) -> None:
     _resume_contact(draft, signal.token.run)
     closing = Closing(signal.token, "exited", signal.exit_code)
     passed = signal.exit_code == 0 and attempt.stopping is None
+    if not _meant(draft, attempt, signal.exit_code):
+        _lose(
+            draft, attempt, "its worker was stopped and took it along", ran=True, exit_code=signal.exit_code
+        )
+        return
     if signal.token.task == 0:
         final_checks_ended(draft, draft.run(signal.token.run), closing, passed)
         return
@@ -84,14 +89,18 @@ def missing(draft: Draft, signal: AttemptMissing) -> None:
     attempt = draft.attempt(signal.token)
     if attempt is None or attempt.worker is None or attempt.fenced:
         return
-    if attempt.started is not None or attempt.stopping is not None or _left(draft.worker(attempt.worker)):
+    if (
+        attempt.started is not None
+        or attempt.stopping is not None
+        or _out_of_pool(draft.worker(attempt.worker))
+    ):
         return
     if attempt.doubt:
         _regain(draft, draft.note_attempt(attempt, doubt=False))
     draft.tell(Start(signal.token, attempt.worker))
 
 
-def _left(worker: Worker | None) -> bool:
+def _out_of_pool(worker: Worker | None) -> bool:
     """Whether a worker is out of the pool, so that nothing more may be sent to it."""
     return worker is None or Phase.CANCELLED in (worker.health_phase, worker.control_phase)
 
@@ -116,7 +125,6 @@ def adopted(draft: Draft, signal: AttemptAdopted) -> None:
     worker = draft.worker(signal.worker)
     if attempt is None or attempt.worker in (None, signal.worker) or not able(worker):
         return
-    assert worker is not None
     attempt = draft.note_attempt(attempt, worker=signal.worker, doubt=False)
     occupy(draft, worker)
     if attempt.fenced:
@@ -140,21 +148,24 @@ def _work_ended(draft: Draft, task: Task, attempt: Attempt, signal: AttemptEnded
     elif code in task.plan.expected_exits:
         breakers.count_success(draft, tool, token)
         outcomes.worked(draft, task, closing, attempt.worker)
-    elif _interrupted(draft, attempt):
-        breakers.free_probe(draft, tool, token)
-        outcomes.lost(draft, task, closing, "its worker was terminated", ran=True)
     else:
-        category = categorise(rules_of(draft.settings, task), code, signal.tail)
+        category = categorise(rules_of(draft.settings, task), code, signal.matched)
         breakers.count_failure(draft, tool, token, f"exit {code}")
         outcomes.failed(
             draft, task, closing, f"exit {code}", category=category, fingerprint=signal.fingerprint
         )
 
 
-def _interrupted(draft: Draft, attempt: Attempt) -> bool:
-    """Its worker was stopped by its supervisor, and took it along."""
+def _meant(draft: Draft, attempt: Attempt, exit_code: int) -> bool:
+    """Whether an exit says something of the command, or only that its worker was stopped under it."""
     worker = draft.worker(attempt.worker) if attempt.worker is not None else None
-    return worker is not None and worker.control_phase in (Phase.CANCELLED, Phase.FAILED)
+    if worker is None or worker.control_phase not in (Phase.CANCELLED, Phase.FAILED):
+        return True
+    if attempt.stopping is not None:
+        return True
+    task = draft.find_task(attempt.token.key)
+    work = task is not None and attempt.token.purpose is Purpose.WORK
+    return exit_code in (task.plan.expected_exits if work and task is not None else (0,))
 
 
 def _check_ended(draft: Draft, task: Task, closing: Closing, passed: bool) -> None:
@@ -173,23 +184,21 @@ def _hook_ended(draft: Draft, task: Task, closing: Closing, passed: bool) -> Non
 
 def _health_ended(draft: Draft, task: Task, attempt: Attempt, closing: Closing, passed: bool) -> None:
     """The tool's health command decides whether the probe goes ahead."""
-    outcomes.quiet(draft, task)
+    outcomes.unwatch(draft, task)
     if not passed:
         breaker = draft.breaker(attempt.tool) if attempt.tool is not None else None
         if breaker is not None and breaker.probe == attempt.token:
             breakers.count_failure(draft, attempt.tool, attempt.token, "its health command failed")
-        _refuse_probe(draft, task, closing, "the tool's health command failed", task.probes)
+        _refuse_probe(draft, task, closing, "the tool's health command failed", unused=False)
         return
     worker = draft.worker(attempt.worker) if attempt.worker is not None else None
     if _probe_wanted(draft, task, attempt) and able(worker):
-        assert worker is not None
         task = draft.note(task, "tool_healthy", closes=closing)
         open_work(draft, task, worker, probing=True)
         return
     breakers.free_probe(draft, attempt.tool, attempt.token)
     why = "the tool is healthy, but its run, breaker or worker no longer allows a probe"
-    unused = 1 if task.circuit is Circuit.OWN else 0
-    _refuse_probe(draft, task, closing, why, task.probes - unused)
+    _refuse_probe(draft, task, closing, why, unused=True)
 
 
 def _probe_wanted(draft: Draft, task: Task, attempt: Attempt) -> bool:
@@ -201,7 +210,9 @@ def _probe_wanted(draft: Draft, task: Task, attempt: Attempt) -> bool:
     return breaker is None or breaker.phase is Phase.ACTIVE or breaker.probe == attempt.token
 
 
-def _refuse_probe(draft: Draft, task: Task, closing: Closing, why: str, probes: int) -> None:
+def _refuse_probe(draft: Draft, task: Task, closing: Closing, why: str, unused: bool) -> None:
+    """Back behind the circuit; a probe that could not be made is not used up."""
+    probes = task.probes - (1 if unused and task.circuit is Circuit.OWN else 0)
     task = draft.move_task(
         draft.task(task.key),
         TaskCue.PROBE_REFUSED,
@@ -217,10 +228,10 @@ def _refuse_probe(draft: Draft, task: Task, closing: Closing, why: str, probes: 
 # ---- nobody knows
 
 
-def _lose(draft: Draft, attempt: Attempt, evidence: str, ran: bool) -> None:
+def _lose(draft: Draft, attempt: Attempt, evidence: str, ran: bool, exit_code: int | None = None) -> None:
     token = attempt.token
     _resume_contact(draft, token.run)
-    closing = Closing(token, "lost" if ran else "never_started")
+    closing = Closing(token, "lost" if ran else "never_started", exit_code)
     if token.task == 0:
         _final_checks_lost(draft, draft.run(token.run), closing, evidence)
         return
@@ -239,9 +250,10 @@ def _lose(draft: Draft, attempt: Attempt, evidence: str, ran: bool) -> None:
     elif token.purpose is Purpose.WORK:
         outcomes.lost(draft, task, closing, evidence, ran)
     elif token.purpose is Purpose.HEALTH:
-        _health_ended(draft, task, attempt, closing, passed=False)
+        outcomes.unwatch(draft, task)
+        _refuse_probe(draft, task, closing, f"its health command was lost: {evidence}", unused=True)
     elif task.check_losses < MAX_CHECK_LOSSES:
-        outcomes.quiet(draft, task)
+        outcomes.unwatch(draft, task)
         if draft.answers(task, TaskCue.REGAINED):
             task = draft.move_task(task, TaskCue.REGAINED)
         draft.note(task, "check_lost", evidence, closes=closing, check_losses=task.check_losses + 1)
@@ -271,7 +283,7 @@ def _late(draft: Draft, token: Token, attempt: Attempt | None, what: str, code: 
     if task is None:
         return
     if closing is not None:
-        draft.note(task, "late_result", closes=closing, data=data)
+        draft.note(task, "late_result", closes=closing, data=data, fenced=None)
     elif token in task.lost:
         draft.note(task, "late_result", data=data, lost=tuple(old for old in task.lost if old != token))
 

@@ -7,7 +7,7 @@ from engine.core.dispatch import lane_blocker
 from engine.core.errors import Refused
 from engine.core.model import Model
 from engine.core.plan import SECOND
-from engine.core.ready import Blocker, Why, final_checks_ready, lane_of, run_blocker, task_blocker
+from engine.core.ready import Blocker, Why, final_checks_ready, lane_of, run_blocker, task_blocker, unmet_need
 from engine.core.records import Entity, Ref, Run, Stop, Task, TimerKind
 
 _MOVES = {
@@ -63,6 +63,8 @@ def task_reason(model: Model, task: Task) -> Blocker:
         return _running(model, task)
     if run.terminal and (own is None or own.why is not Why.OVER):
         return Blocker(Why.OVER, run.ref, detail=f"its run is over ({run.state})")
+    if own is not None and own.why is Why.NEED and run.ending is None:
+        return unmet_need(model, task)
     if own is not None and own.why in (Why.OVER, Why.PERSON):
         return own
     if own is not None and own.why is not Why.RUN and run.ending is None:

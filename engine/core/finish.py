@@ -5,7 +5,7 @@ from engine.core.errors import FuseBlown
 from engine.core.runs import make_ready, settle
 
 MAX_SETTLINGS = 200
-"""For one run and one signal; a handful is usual, fan-outs of skipped tasks need more."""
+"""Of one run for one signal, beyond one for each other run that the signal reaches."""
 
 
 def finish(draft: Draft) -> None:
@@ -19,8 +19,8 @@ def finish(draft: Draft) -> None:
         elif draft.touched_runs:
             number = draft.touched_runs.popitem()[0]
             settled[number] = settled.get(number, 0) + 1
-            if settled[number] > MAX_SETTLINGS:
-                raise FuseBlown(str(number), draft.signal.id, ("settling does not end",))
+            if settled[number] > MAX_SETTLINGS + len(draft.affected_runs()):
+                raise FuseBlown(f"run {number}", draft.signal.id, ("it does not settle",) * settled[number])
             settle(draft, number)
         else:
             return

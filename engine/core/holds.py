@@ -9,7 +9,7 @@ from engine.core.conclude import end_run
 from engine.core.draft import Draft
 from engine.core.errors import Refused
 from engine.core.plan import Clause, Settings
-from engine.core.records import Entity, Hold, Ref, Run, Task, TimerKind, Vote, evolve_hold
+from engine.core.records import Entity, Hold, Ref, Run, Task, TimerKind, Vote
 from engine.core.signals import Approve, Reject
 from engine.machines import MACHINES, InvalidTransitionError, Phase, RunCue, TaskCue
 
@@ -68,10 +68,12 @@ def approve(draft: Draft, signal: Approve) -> None:
     record, hold = _held(draft, signal.target, "APPROVE")
     run = record if isinstance(record, Run) else draft.run(record.run)
     _may_decide(draft, run, hold, signal.actor, f"approve {signal.target}")
+    if any(vote.actor == signal.actor for vote in hold.votes):
+        raise Refused(f"approve {signal.target}", f"{signal.actor} has approved it already", "others must")
     if signal.digest is not None and signal.digest != run.plan.digest:
         raise Refused(f"approve {signal.target}", "the workflow is not the one that you saw", "look again")
     vote = Vote(signal.actor, draft.now, signal.reason)
-    hold = evolve_hold(hold, (*hold.votes, vote))
+    hold = Hold(hold.approval, (*hold.votes, vote))
     if not quorum(draft.settings, hold):
         draft.note(record, "approved", hold=hold)
         return
@@ -122,8 +124,6 @@ def _may_decide(draft: Draft, run: Run, hold: Hold, actor: str, what: str) -> No
         raise Refused(what, f"{actor} asked for this run and may not decide on it", "ask someone else")
     if not any(eligible(settings, clause, actor) for clause in clauses(settings, hold)):
         raise Refused(what, f"{actor} is in none of its clauses", f"they name {_who(settings, hold)}")
-    if any(vote.actor == actor for vote in hold.votes):
-        raise Refused(what, f"{actor} has approved it already", "it waits for others")
 
 
 def _who(settings: Settings, hold: Hold) -> str:

@@ -1,7 +1,7 @@
 """What a person may do to what is stuck: the arrows of the documented recoveries, with their guards."""
 
 from engine.core import cancel, outcomes
-from engine.core.book import Standing
+from engine.core.book import LIVE, Standing
 from engine.core.draft import Draft
 from engine.core.errors import Refused
 from engine.core.holds import admit
@@ -111,6 +111,11 @@ def _reopened(draft: Draft, run: Run) -> Run:
     run = draft.note(run, "reopened", ending=None, ending_reason=None)
     if run.plan.timeout is not None:
         draft.arm(run.ref, TimerKind.TIMEOUT, run.plan.timeout)
+    for task in draft.tasks_of(run):
+        if task.phase is Phase.BACKOFF and draft.timer(task.ref, TimerKind.RETRY) is None:
+            draft.arm(task.ref, TimerKind.RETRY, 0)
+        elif task.phase is Phase.PROBING and task.live is None:
+            draft.move_task(task, TaskCue.PROBE_REFUSED, reason="its run was ended meanwhile")
     admit(draft, run)
     return run
 
@@ -129,15 +134,17 @@ def _open_task(draft: Draft, number: int, part: int, verb: str) -> tuple[Task, R
         raise Refused(f"{verb} {number}/{part}", "there is no such task", f"see `interlock show {number}`")
     if run.terminal:
         raise Refused(
-            f"{verb} {number}/{task.plan.name}",
+            f"{verb} {task.label}",
             f"its run is over ({run.state})",
             f"`interlock resume {number}`",
         )
-    if run.ending is Ending.CANCEL:
-        raise Refused(f"{verb} {number}/{task.plan.name}", "its run is being cancelled")
+    rests = run.phase is Phase.FAILED and run.ending is not Ending.CANCEL
+    if run.ending is not None and (not rests or draft.tally(number)[LIVE]):
+        left = f"{draft.tally(number)[LIVE]} of its tasks still end"
+        raise Refused(f"{verb} {task.label}", f"its run is ending ({run.ending}), {left}", "wait for that")
     if run.checking or task.pardon is not None:
         why = "its run is past it, the final checks run" if run.checking else f"it is {task.pardon} already"
-        raise Refused(f"{verb} {number}/{task.plan.name}", why)
+        raise Refused(f"{verb} {task.label}", why)
     return task, run
 
 

@@ -4,40 +4,31 @@ A model changes in one way only: `apply` folds a decision into it. Loaded from a
 equal to the one that lived through the same decisions.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import count
-from typing import NamedTuple
+from typing import TypeVar
 
 from engine.core.book import Book
 from engine.core.decision import AttemptNoted, Change, Created, Decision, Fact, TimerSet, Transition
+from engine.core.errors import Refused
 from engine.core.plan import Settings
-from engine.core.ready import (
-    CHECKS_ONLY,
-    CLOSED,
-    OPEN,
-    Lane,
-    Rank,
-    final_checks_ready,
-    lane_of,
-    openness,
-    task_blocker,
-)
-from engine.core.records import (
-    Attempt,
-    Breaker,
-    Record,
-    Run,
-    Task,
-    TaskKey,
-    Worker,
-)
+from engine.core.queue import Queue
+from engine.core.ready import final_checks_ready, lane_of, openness, task_blocker
+from engine.core.records import Attempt, Breaker, Record, Run, Task, TaskKey, Token, Worker
+from engine.core.refusals import settings_refusals
 from engine.machines import Phase
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The records that a model is built from."""
+    """The records that a model is built from.
+
+    Every run that is not over, and every run that is over while an attempt of it is open, with all
+    their tasks; every open attempt; every worker that has not shut down, or that still has an open
+    attempt; every breaker and every timer.
+    """
 
     runs: tuple[Run, ...] = ()
     tasks: tuple[Task, ...] = ()
@@ -46,121 +37,6 @@ class Snapshot:
     breakers: tuple[Breaker, ...] = ()
     timers: tuple[TimerSet, ...] = ()
     next_run: int = 1
-
-
-class Offer(NamedTuple):
-    """A ready task and its place in the line: the round of this dispatch, then its run's ticket."""
-
-    round: int
-    ticket: int
-    key: TaskKey
-
-
-class Queue:
-    """Ready tasks by lane, and within a lane by run, in the order in which runs take turns.
-
-    A run draws a ticket when it comes into the line and a new one whenever it is served; tickets are
-    compared across lanes, so a run with many tasks has no more turns than one with few.
-    """
-
-    def __init__(self) -> None:
-        self.lanes: dict[Lane, dict[int, dict[TaskKey, None]]] = {}
-        self.place: dict[TaskKey, Lane] = {}
-        self.ready: dict[int, dict[Lane, dict[TaskKey, None]]] = {}
-        self.openness: dict[int, int] = {}
-        self._tickets: dict[int, int] = {}
-        self._drawn = 0
-
-    def add(self, key: TaskKey, lane: Lane) -> None:
-        if self.place.get(key) == lane:
-            return
-        self.remove(key)
-        self.place[key] = lane
-        tasks = self.ready.setdefault(key[0], {}).setdefault(lane, {})
-        tasks[key] = None
-        if len(tasks) == 1 and self._shown(lane, self.openness.get(key[0], CLOSED)):
-            self._show(lane, key[0], tasks)
-
-    def remove(self, key: TaskKey) -> None:
-        """Take a task out; its run goes to the end of the line."""
-        lane = self.place.pop(key, None)
-        if lane is None:
-            return
-        run = key[0]
-        tasks = self.ready[run][lane]
-        del tasks[key]
-        if not tasks:
-            self._hide(lane, run)
-            del self.ready[run][lane]
-            if not self.ready[run]:
-                del self.ready[run]
-                self._tickets.pop(run, None)
-                return
-        self._draw(run)
-        for other, rest in self.ready[run].items():
-            shown = self.lanes.get(other, {})
-            if run in shown:
-                del shown[run]
-                shown[run] = rest
-
-    def open(self, run: int, level: int) -> None:
-        """Say how far a run lets its ready tasks start."""
-        before = self.openness.get(run, CLOSED)
-        if level == before:
-            return
-        if level == CLOSED:
-            self.openness.pop(run)
-        else:
-            self.openness[run] = level
-        for lane, tasks in self.ready.get(run, {}).items():
-            was, now = self._shown(lane, before), self._shown(lane, level)
-            if now and not was:
-                self._show(lane, run, tasks)
-            elif was and not now:
-                self._hide(lane, run)
-
-    def forget(self, run: int) -> None:
-        for key in [key for tasks in self.ready.get(run, {}).values() for key in tasks]:
-            self.remove(key)
-        self.openness.pop(run, None)
-
-    @staticmethod
-    def _shown(lane: Lane, level: int) -> bool:
-        return level == OPEN or (level == CHECKS_ONLY and lane.rank is Rank.CHECK)
-
-    def _draw(self, run: int) -> None:
-        self._drawn += 1
-        self._tickets[run] = self._drawn
-
-    def _show(self, lane: Lane, run: int, tasks: dict[TaskKey, None]) -> None:
-        if run not in self._tickets:
-            self._draw(run)
-        self.lanes.setdefault(lane, {})[run] = tasks
-
-    def _hide(self, lane: Lane, run: int) -> None:
-        shown = self.lanes.get(lane)
-        if shown is not None:
-            shown.pop(run, None)
-            if not shown:
-                del self.lanes[lane]
-
-    def offers(self, lane: Lane, admitted: Callable[[TaskKey], bool]) -> Iterator[Offer]:
-        """The ready tasks of a lane, one of each run in turn; a run that is not admitted leaves the line.
-
-        Costs only what is taken.
-        """
-        line: Iterable[tuple[int, Iterator[TaskKey]]]
-        line = ((self._tickets[run], iter(tasks)) for run, tasks in self.lanes[lane].items())
-        for number in count():
-            again: list[tuple[int, Iterator[TaskKey]]] = []
-            for ticket, rest in line:
-                key = next(rest, None)
-                if key is not None and admitted(key):
-                    yield Offer(number, ticket, key)
-                    again.append((ticket, rest))
-            if not again:
-                return
-            line = again
 
 
 class Model(Book):
@@ -175,9 +51,22 @@ class Model(Book):
         """Workers that may have nothing left to do."""
         self.unfinished: set[int] = set()
         """Runs that are not over, whose ready tasks are in the queue."""
+        self.held: dict[str, dict[Token, None]] = {}
+        """For each worker the executions that it has."""
+        self.live: dict[int, dict[TaskKey, None]] = {}
+        """For each run its tasks with a live attempt."""
+        self.pool: dict[str, None] = {}
+        """Workers that have not shut down."""
+        self.spare: dict[str, None] = {}
+        """Workers with a free slot."""
+        self._shifted: dict[str, None] = {}
+        """Workers whose record or load was touched."""
 
     @classmethod
     def load(cls, snapshot: Snapshot, settings: Settings) -> "Model":
+        wrong = settings_refusals(settings)
+        if wrong:
+            raise Refused("settings", "; ".join(wrong))
         model = cls(settings)
         model.recall(snapshot)
         return model
@@ -200,14 +89,19 @@ class Model(Book):
         self._refresh()
 
     def retire(self, number: int) -> None:
-        """Let go of a run that is over; what the store has of it can be recalled."""
+        """Let go of a run that is over; what the store has of it can be recalled.
+
+        A run of which a fenced attempt may still live stays: its late word is to be recorded.
+        """
         run = self.run(number)
-        assert run.terminal, f"run {number} is not over"
+        if not run.terminal or any(attempt.token.run == number for attempt in self.attempts()):
+            raise ValueError(f"run {number} is not over, or something of it may still live")
         for key in [(number, part) for part in range(1, len(run.plan.tasks) + 1)]:
             self._tasks.drop(key)
             self._needs.drop(key)
         self._runs.drop(number)
         self._tallies.drop(number)
+        self.live.pop(number, None)
 
     def apply(self, decision: Decision) -> None:
         """Fold a decision into the model."""
@@ -231,11 +125,17 @@ class Model(Book):
 
     def put_worker(self, worker: Worker) -> None:
         super().put_worker(worker)
-        self.loose[worker.id] = None
+        self._shifted[worker.id] = None
 
-    def _release(self, worker: str, token: object) -> None:
-        super()._release(worker, token)  # type: ignore[arg-type]
-        self.loose[worker] = None
+    def _occupy(self, worker: str, token: Token) -> None:
+        super()._occupy(worker, token)
+        self.held.setdefault(worker, {})[token] = None
+        self._shifted[worker] = None
+
+    def _release(self, worker: str, token: Token) -> None:
+        super()._release(worker, token)
+        del self.held[worker][token]
+        self._shifted[worker] = None
 
     def _refresh(self) -> None:
         """Bring the queue up to date with what was touched."""
@@ -259,11 +159,16 @@ class Model(Book):
         self.touched_tasks.clear()
         self.touched_runs.clear()
         self.freed.clear()
-        self.loose = {name: None for name in self.loose if self._may_rest(name)}
+        for name in self._shifted:
+            worker = self.worker(name)
+            if worker is not None:
+                _keep(self.pool, name, worker.health_phase is not Phase.CANCELLED)
+                _keep(self.spare, name, self.free_slots(worker) > 0)
+                _keep(self.loose, name, self._may_rest(worker))
+        self._shifted.clear()
 
-    def _may_rest(self, name: str) -> bool:
-        worker = self.worker(name)
-        if worker is None or self.holds(name) or worker.health_phase not in (Phase.QUEUED, Phase.ACTIVE):
+    def _may_rest(self, worker: Worker) -> bool:
+        if self.load_of(worker.id) or worker.health_phase not in (Phase.QUEUED, Phase.ACTIVE):
             return False
         return worker.draining or worker.health_phase is Phase.ACTIVE
 
@@ -276,12 +181,13 @@ class Model(Book):
             self.queue.add(key, lane_of(run, task))
         else:
             self.queue.remove(key)
-        tool = task.plan.tool
-        if tool is not None:
-            if task.phase is Phase.BACKOFF and not run.terminal and task.blocked is None:
-                self.backoff.setdefault(tool, {})[key] = None
-            elif tool in self.backoff:
-                self.backoff[tool].pop(key, None)
+        _keep(self.live.setdefault(task.run, {}), key, task.live is not None)
+        if task.plan.tool is not None:
+            waits = task.phase is Phase.BACKOFF and not run.terminal and task.blocked is None
+            _keep(self.backoff.setdefault(task.plan.tool, {}), key, waits)
+
+    def holds(self, worker: str) -> tuple[Token, ...]:
+        return tuple(self.held.get(worker, ()))
 
     # ---- the whole of it
 
@@ -322,13 +228,26 @@ class Model(Book):
         return {
             "tallies": {run: tally for run, tally in self._tallies.own.items() if tally},
             "needs": {key: needs for key, needs in self._needs.own.items() if needs},
-            "holds": {name: sorted(held) for name, held in self._holds.own.items() if held},
+            "holds": {name: sorted(held) for name, held in self.held.items() if held},
+            "load": {name: load for name, load in self._load.own.items() if load},
+            "live": {run: set(keys) for run, keys in self.live.items() if keys},
+            "pool": set(self.pool),
+            "spare": set(self.spare),
+            "loose": set(self.loose),
             "tool_live": {tool: count for tool, count in self._tool_live.own.items() if count},
             "ready": dict(self.queue.place),
             "open": dict(self.queue.openness),
             "shown": {lane: set(runs) for lane, runs in self.queue.lanes.items() if runs},
             "backoff": {tool: set(keys) for tool, keys in self.backoff.items() if keys},
         }
+
+
+def _keep(index: dict[K, None], key: K, belongs: bool) -> None:
+    """Put a key into an index, or take it out."""
+    if belongs:
+        index[key] = None
+    else:
+        index.pop(key, None)
 
 
 def fold_record(book: Book, record: Record) -> None:

@@ -8,25 +8,23 @@ from engine.core.draft import Draft
 from engine.core.plan import Category, OnLost, WhenOpen
 from engine.core.records import Attempt, Circuit, Purpose, Task, TimerKind
 from engine.core.retry import backoff, loss_left, repeats_of, retry_left
-from engine.machines import Phase, TaskCue
+from engine.machines import MACHINES, Phase, TaskCue
 
 FAILED = (TaskCue.FAILED_RETRY, TaskCue.FAILED)
 TIMED_OUT = (TaskCue.TIMED_OUT_RETRY, TaskCue.TIMED_OUT)
 CHECKS_FAILED = (TaskCue.CHECKS_FAILED_RETRY, TaskCue.CHECKS_FAILED)
 
-RUN_OVER = {"run_cancelled": True, "run_ended": True}
-
 
 def worked(draft: Draft, task: Task, closing: Closing, worker: str | None) -> None:
     """The work exited as expected: its checks come next, or it has succeeded."""
-    quiet(draft, task)
+    unwatch(draft, task)
     code = closing.exit_code
     if task.plan.checks:
         task = draft.move_task(
             task, TaskCue.EXITED_OK, closes=closing, checking=True, check_losses=0, exit_code=code
         )
         host = draft.worker(worker) if worker is not None else None
-        if host is not None and able(host):
+        if able(host):
             open_check(draft, task, host)
         return
     if draft.run(task.run).plan.task_machine.steps(TaskCue.EXITED_OK, task.state):
@@ -37,7 +35,7 @@ def worked(draft: Draft, task: Task, closing: Closing, worker: str | None) -> No
 
 
 def succeeded(draft: Draft, task: Task, closing: Closing | None, **sets: object) -> None:
-    quiet(draft, task)
+    unwatch(draft, task)
     draft.move_task(
         task,
         TaskCue.CHECKS_PASSED,
@@ -88,16 +86,19 @@ def _checks_are_final(draft: Draft, task: Task) -> bool:
 
 
 def lost(draft: Draft, task: Task, closing: Closing, evidence: str, ran: bool) -> None:
-    """Nobody knows how the work ended; the task's own policy says what to do."""
+    """Nobody knows how the work ended; the task's own policy says what to do.
+
+    What never ran is no loss: it is simply tried again.
+    """
     memory = (*task.lost, closing.token)
     policy = task.plan.on_lost if ran else OnLost.RETRY
     if policy is OnLost.ASK:
-        quiet(draft, task)
+        unwatch(draft, task)
         if draft.answers(task, TaskCue.REGAINED):
             task = draft.move_task(task, TaskCue.REGAINED)
         draft.note(task, "lost", evidence, closes=closing, asking=True, lost=memory, probing=False)
         return
-    left = policy is OnLost.RETRY and loss_left(draft.settings, task)
+    left = not ran or (policy is OnLost.RETRY and loss_left(draft.settings, task))
     _fail(
         draft,
         task,
@@ -108,7 +109,7 @@ def lost(draft: Draft, task: Task, closing: Closing, evidence: str, ran: bool) -
         category=Category.TRANSIENT,
         fingerprint=None,
         repeats=0,
-        losses=task.losses + 1,
+        losses=task.losses + (1 if ran else 0),
         lost=memory,
     )
 
@@ -127,7 +128,7 @@ def _fail(
     left: bool,
     **sets: object,
 ) -> None:
-    quiet(draft, task)
+    unwatch(draft, task)
     if not left and TaskCue.PROBE in draft.run(task.run).plan.task_machine.cues:
         sets["circuit"] = Circuit.OWN
         sets["final"] = task.plan.when_circuit_open is WhenOpen.FAIL
@@ -163,43 +164,43 @@ def halted(draft: Draft, task: Task, attempt: Attempt, closing: Closing) -> None
     """The work ended because it was cancelled: its hook runs, or it is over."""
     host = draft.worker(attempt.worker) if attempt.worker is not None else None
     ran = closing.outcome == "exited"
-    if attempt.token.purpose is Purpose.WORK and task.plan.has_cancel_hook and ran and able(host):
-        assert host is not None
-        open_hook(draft, task, host, closing)
-    else:
-        stopped(draft, task, closing)
+    if attempt.token.purpose is Purpose.WORK and task.plan.has_cancel_hook:
+        if ran and able(host):
+            open_hook(draft, task, host, closing)
+            return
+        task = draft.note(task, "hook_skipped", "the worker that ran it is not there any more")
+    stopped(draft, task, closing)
 
 
 def stopped(draft: Draft, task: Task, closing: Closing | None) -> None:
-    quiet(draft, task)
-    draft.move_task(
-        task, TaskCue.STOPPED, values=RUN_OVER, closes=closing, checking=False, probing=False, asking=False
-    )
+    """What it ran has ended by a cancel. Where only the end of its run has an arrow, it waits for that."""
+    unwatch(draft, task)
+    over = _has_arrow(task, TaskCue.STOPPED)
+    sets = {"checking": False, "probing": False, "asking": False} if over else {}
+    draft.move_task(task, TaskCue.STOPPED, sets, closes=closing)
 
 
 def forced(draft: Draft, task: Task, reason: str | None = None) -> None:
     """It is over for the task at once, whatever its process still does."""
-    quiet(draft, task)
+    unwatch(draft, task)
     if task.live is not None:
         attempt = draft.attempt(task.live)
         if attempt is not None:
             draft.note_attempt(attempt, fenced=True, doubt=False)
             breakers.free_probe(draft, attempt.tool, attempt.token)
-    draft.move_task(
-        task,
-        TaskCue.FORCED,
-        reason=reason,
-        values={**RUN_OVER, "retry_left": False},
-        live=None,
-        checking=False,
-        probing=False,
-        asking=False,
-    )
+    sets: dict[str, object] = {"live": None, "fenced": task.live}
+    if _has_arrow(task, TaskCue.FORCED):
+        sets |= {"checking": False, "probing": False, "asking": False}
+    draft.move_task(task, TaskCue.FORCED, sets, reason=reason, values={"retry_left": False})
+
+
+def _has_arrow(task: Task, cue: TaskCue) -> bool:
+    return bool(MACHINES[task.machine].steps(cue, task.state))
 
 
 def hook_failed(draft: Draft, task: Task, closing: Closing | None, error: str) -> None:
     """A failed cancel hook fails the task; the run still completes its cancel."""
-    quiet(draft, task)
+    unwatch(draft, task)
     sets: dict[str, object] = {"error": error}
     if TaskCue.PROBE in draft.run(task.run).plan.task_machine.cues:
         sets |= {"circuit": Circuit.OWN, "final": True}
@@ -215,7 +216,7 @@ def hook_failed(draft: Draft, task: Task, closing: Closing | None, error: str) -
     )
 
 
-def quiet(draft: Draft, task: Task) -> None:
+def unwatch(draft: Draft, task: Task) -> None:
     """The timers that belong to one execution end with it."""
     draft.disarm(task.ref, TimerKind.DEADLINE)
     draft.disarm(task.ref, TimerKind.GRACE)

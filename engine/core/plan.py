@@ -1,15 +1,13 @@
 """What a run is going to do: the plan made from a workflow file, and the operator's settings.
 
-Plans are immutable and shared by every run of the same workflow version. `refusals` says, before a
-run exists, which of a plan's wishes its lifecycle has no state for.
+Plans are immutable and shared by every run of the same workflow version.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from engine.machines import LIFECYCLES, MACHINES, Lifecycle, Machine, RunCue, TaskCue
+from engine.machines import LIFECYCLES, MACHINES, Lifecycle, Machine, Phase, RunCue, TaskCue
 
 SECOND = 1_000_000
 """Times and durations are integer microseconds."""
@@ -198,6 +196,13 @@ class Plan:
         """Whether the run's machine follows each failure of a task at once."""
         return RunCue.TASK_FAILED in self.run_machine.cues
 
+    @property
+    def finishes_checks(self) -> bool:
+        """Whether a task that is being checked finishes although its run ends: nothing stops it."""
+        machine = self.task_machine
+        checking = [state.name for state in machine.states if state.phase is Phase.CHECKING]
+        return any(machine.steps(TaskCue.STOPPING, state) is None for state in checking)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -226,121 +231,3 @@ class Settings:
 
     def timeout_of(self, task: TaskPlan) -> int:
         return task.timeout or self.tool(task.tool).timeout or self.task_timeout
-
-
-AT_LEAST: dict[str, float] = {
-    "concurrency": 1,
-    "timeout": 1,
-    "wait": 1,
-    "checks": 0,
-    "grace": 0,
-    "hook_timeout": 1,
-    "abandon_after": 1,
-    "max_probes": 0,
-    "max_attempts": 1,
-    "base": 0,
-    "cap": 0,
-    "jitter": 0,
-    "max_repeats": 0,
-    "expires": 1,
-    "count": 1,
-}
-"""The smallest value of each number in a plan that can be meant."""
-
-
-def refusals(plan: Plan, depth: int = 0) -> list[str]:
-    """Every wish of a plan that cannot be granted, each with the way out; empty when all can."""
-    if depth > MAX_DEPTH:
-        return [f"{plan.name}: sub-runs go {MAX_DEPTH} deep at most; flatten the innermost workflow"]
-    found = [*_run_refusals(plan), *_cycles(plan)]
-    if len(plan.numbers) != len(plan.tasks):
-        names = [part.name for part in plan.tasks]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        found.append(f"{plan.name}: two tasks have the same name: {', '.join(twice)}")
-    for part in plan.tasks:
-        found.extend(_task_refusals(plan, part))
-        if part.uses is not None:
-            found.extend(refusals(part.uses, depth + 1))
-    return found
-
-
-def _run_refusals(plan: Plan) -> list[str]:
-    found = _bounds(plan.name, plan)
-    run = plan.lifecycle.run
-    if not plan.tasks:
-        found.append(f"{plan.name}: it has no tasks; give it at least one")
-    if not 1 <= plan.worker_count <= MAX_WORKERS:
-        found.append(f"{plan.name}: worker_count is 1 to {MAX_WORKERS}, not {plan.worker_count}")
-    held = plan.approval is not None or plan.wait is not None
-    if held and RunCue.HOLD not in plan.run_machine.cues:
-        found.append(
-            f"{plan.name}: {run} has no held state: approval or wait of a run needs lifecycle"
-            " `standard` or `execution`"
-        )
-    if plan.failure_policy is OnFailure.CONTINUE and plan.mirrors_tasks:
-        found.append(
-            f"{plan.name}: {run} mirrors a failed task at once, so nothing can continue beside it:"
-            " take `on_failure: finish`, or another lifecycle"
-        )
-    return found
-
-
-def _task_refusals(plan: Plan, part: TaskPlan) -> list[str]:
-    where, machine = f"{plan.name}/{part.name}", plan.lifecycle.task
-    found = _bounds(where, part)
-    held = part.approval is not None or part.wait is not None
-    if held and TaskCue.HOLD not in plan.task_machine.cues:
-        found.append(
-            f"{where}: {machine} has no held state: approval of a single task needs"
-            " lifecycle `execution` or `supervision`, or a `uses` sub-run"
-        )
-    if part.when_circuit_open is WhenOpen.WAIT and TaskCue.PROBE not in plan.task_machine.cues:
-        found.append(
-            f"{where}: {machine} has no open circuit to wait in:"
-            " `when_circuit_open: wait` needs lifecycle `standard`"
-        )
-    for rule in part.errors:
-        found.extend(_pattern_refusals(where, rule))
-    for test in part.when:
-        kind, _, name = test.subject.partition(".")
-        if kind == "needs" and plan.numbers.get(name) not in part.needs:
-            found.append(f"{where}: `when` speaks of {test.subject}, which is not among its needs")
-        elif kind not in ("needs", "params") or not name:
-            found.append(f"{where}: `when` knows `params.NAME` and `needs.NAME`, not {test.subject!r}")
-    return found
-
-
-def _pattern_refusals(where: str, rule: ErrorRule) -> list[str]:
-    try:
-        re.compile(rule.pattern or "")
-    except re.error as error:
-        return [f"{where}: the pattern {rule.pattern!r} of an error rule is no regular expression: {error}"]
-    return []
-
-
-def _bounds(where: str, part: Plan | TaskPlan | Retry | Approval | Clause) -> list[str]:
-    """Numbers that cannot be meant, here and in what this part is made of."""
-    found = []
-    for name, least in AT_LEAST.items():
-        value = getattr(part, name, None)
-        if isinstance(value, int | float) and value < least:
-            found.append(f"{where}: {name} is at least {least:g}, not {value:g}")
-    if isinstance(part, Retry) and part.jitter > 1:
-        found.append(f"{where}: jitter is at most 1, not {part.jitter:g}")
-    inner = [getattr(part, "retry", None), getattr(part, "approval", None), *getattr(part, "clauses", ())]
-    for deeper in inner:
-        if deeper is not None:
-            found.extend(_bounds(where, deeper))
-    return found
-
-
-def _cycles(plan: Plan) -> list[str]:
-    unmet = {n: len(set(task.needs)) for n, task in enumerate(plan.tasks, 1)}
-    free = [n for n, count in unmet.items() if not count]
-    while free:
-        for dependent in plan.dependents[free.pop()]:
-            unmet[dependent] -= 1
-            if not unmet[dependent]:
-                free.append(dependent)
-    stuck = [plan.task(n).name for n, count in unmet.items() if count]
-    return [f"{plan.name}: these tasks need each other in a circle: {', '.join(stuck)}"] if stuck else []

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from engine.core.book import LIVE, Book, Standing, probe_left, satisfies
 from engine.core.plan import OnFailure
-from engine.core.records import Circuit, Ending, Entity, Ref, Run, Task, TaskKey, TimerKind
+from engine.core.records import Circuit, Ending, Entity, Ref, Run, Task, TimerKind
 from engine.machines import Phase, TaskCue
 
 
@@ -84,6 +84,8 @@ def task_blocker(book: Book, task: Task) -> Blocker | None:
     """What keeps this task, by itself, from starting now."""
     if task.live is not None:
         return Blocker(Why.RUNNING, detail=str(task.live))
+    if task.fenced is not None:
+        return Blocker(Why.STOPPING, detail=f"{task.fenced} was killed and is not proven gone")
     if task.asking:
         return Blocker(Why.PERSON, detail="its attempt is lost; a person decides whether it is tried again")
     if task.checking:
@@ -92,20 +94,23 @@ def task_blocker(book: Book, task: Task) -> Blocker | None:
         return Blocker(Why.OVER, detail=task.blocked)
     if task.pardon is not None or task.final or task.terminal:
         return Blocker(Why.OVER, detail=task.pardon or task.state)
-    return _RESTING[task.phase](book, task)
+    return _BY_PHASE[task.phase](book, task)
 
 
 def _idle(book: Book, task: Task) -> Blocker | None:
     if book.unmet(task.key):
-        return unmet_need(book, task)
+        return _UNMET
     if book.run(task.run).plan.task_machine.steps(TaskCue.READY, task.state) is not None:
         return Blocker(Why.RUN, Ref(Entity.RUN, task.run), detail="its run has not been admitted")
     return None
 
 
 def _timed(book: Book, task: Task) -> Blocker | None:
+    """Between two attempts; where the machine lines it up again first, that comes before its start."""
     if book.timer(task.ref, TimerKind.RETRY) is not None:
         return Blocker(Why.TIMER, task.ref, TimerKind.RETRY, f"attempt {task.attempt + 1} starts then")
+    if book.run(task.run).plan.task_machine.steps(TaskCue.START, task.state) is None:
+        return Blocker(Why.RUN, Ref(Entity.RUN, task.run), detail="its retry is not lined up yet")
     return None
 
 
@@ -147,7 +152,7 @@ def _odd(book: Book, task: Task) -> Blocker | None:
     return Blocker(Why.CONTACT, detail="it is out of contact")
 
 
-_RESTING = {
+_BY_PHASE = {
     Phase.IDLE: _idle,
     Phase.QUEUED: _free,
     Phase.HELD: _held,
@@ -164,6 +169,10 @@ _RESTING = {
 }
 
 
+_UNMET = Blocker(Why.NEED)
+"""Which need it is, only `explain` asks: a join may have fifty thousand."""
+
+
 def unmet_need(book: Book, task: Task) -> Blocker:
     """The first need that is not met."""
     for need in task.plan.needs:
@@ -174,9 +183,10 @@ def unmet_need(book: Book, task: Task) -> Blocker:
 
 
 def bad(book: Book, run: int) -> int:
-    """How many critical tasks have failed for good or can never start."""
+    """How many critical tasks have failed for good, or are blocked where the machine calls that failed."""
     tally = book.tally(run)
-    return tally[Standing.FAILED] + tally[Standing.DOOMED]
+    blocked = tally[Standing.DOOMED] if book.run(run).plan.run_machine.blocked_fails else 0
+    return tally[Standing.FAILED] + blocked
 
 
 def draining(book: Book, run: Run) -> bool:
@@ -219,6 +229,8 @@ def run_blocker(book: Book, run: Run) -> Blocker | None:
 def openness(book: Book, run: Run) -> int:
     """How far this run lets its ready tasks start."""
     blocker = run_blocker(book, run)
+    if blocker is not None and blocker.why is Why.STOPPING and run.plan.finishes_checks:
+        return CHECKS_ONLY
     if blocker is None:
         return CHECKS_ONLY if run.phase is Phase.CHECKING else OPEN
     return CHECKS_ONLY if blocker.why is Why.FAILURE else CLOSED
@@ -245,7 +257,3 @@ def breaker_blocker(book: Book, tool: str) -> Blocker | None:
     if profile.concurrency is not None and live >= profile.concurrency:
         return Blocker(Why.TOOL_LIMIT, detail=f"{live} of {profile.concurrency} run {tool}")
     return None
-
-
-def task_key_of(ref: Ref) -> TaskKey | None:
-    return ref.key if isinstance(ref.key, tuple) else None

@@ -121,10 +121,6 @@ class Hold:
     met: bool = False
 
 
-def evolve_hold(hold: Hold, votes: tuple[Vote, ...]) -> Hold:
-    return Hold(hold.approval, votes, hold.met)
-
-
 @dataclass(frozen=True, slots=True)
 class Origin:
     """The run that this one takes up again."""
@@ -168,11 +164,16 @@ class Run:
     hold: Hold | None = None
     ending: Ending | None = None
     ending_reason: str | None = None
+    resumed_by: int | None = None
     checking: bool = False
     """Its tasks are done and its final checks are not."""
     attempt: int = 0
     live: Token | None = None
     losses: int = 0
+
+    @property
+    def label(self) -> str:
+        return str(self.number)
 
     @property
     def machine(self) -> str:
@@ -214,6 +215,8 @@ class Task:
     probing: bool = False
     """The attempt in flight is a probe: its failure opens the circuit again."""
     live: Token | None = None
+    fenced: Token | None = None
+    """An execution that it was taken away from, and that is not proven gone."""
     checking: bool = False
     """It exited as expected and its checks have no verdict yet."""
     asking: bool = False
@@ -232,6 +235,11 @@ class Task:
     exit_code: int | None = None
     lost: tuple[Token, ...] = ()
     """Attempts given up as lost; a late word from one is kept as evidence."""
+
+    @property
+    def label(self) -> str:
+        """How people call it: `182/build`."""
+        return f"{self.run}/{self.plan.name}"
 
     @property
     def key(self) -> TaskKey:

@@ -2,20 +2,21 @@
 
 from engine.core.decision import Ask
 from engine.core.draft import Draft
+from engine.core.signals import EngineStarted
 from engine.core.workers import doubt
 from engine.machines import Phase, RunCue
 
 
-def engine_started(draft: Draft) -> None:
-    for worker in draft.model.workers():
-        tokens = draft.holds(worker.id)
+def engine_started(draft: Draft, signal: EngineStarted) -> None:
+    for worker, tokens in draft.model.held.items():
         if not tokens:
             continue
-        doubt(draft, tokens)
+        doubt(draft, tuple(tokens))
         for token in tokens:
             attempt = draft.attempt(token)
+            if attempt is None or attempt.fenced:
+                continue
             run = draft.run(token.run)
-            believed = attempt is not None and not attempt.fenced
-            if believed and run.phase is Phase.ACTIVE and draft.answers(run, RunCue.DOUBT):
+            if run.phase is Phase.ACTIVE and draft.answers(run, RunCue.DOUBT):
                 draft.move_run(run, RunCue.DOUBT, reason="the engine restarted")
-        draft.tell(Ask(worker.id, tokens))
+        draft.tell(Ask(worker, tuple(tokens)))

@@ -1,7 +1,5 @@
 """Whether and when a failed task is tried again."""
 
-import re
-
 from engine.core.plan import Category, ErrorRule, Retry, Settings
 from engine.core.records import Task
 
@@ -16,11 +14,13 @@ def backoff(retry: Retry, failures: int, rand: float) -> int:
     return round(plain * (1 + retry.jitter * (2 * rand - 1)))
 
 
-def categorise(rules: tuple[ErrorRule, ...], exit_code: int | None, tail: str) -> Category:
-    """The first rule that matches decides; without one, the documents' reading of exit codes."""
+def categorise(
+    rules: tuple[ErrorRule, ...], exit_code: int | None, matched: frozenset[str] = frozenset()
+) -> Category:
+    """The first rule that fits decides; without one, the documents' reading of exit codes."""
     for rule in rules:
         code_fits = not rule.exit_codes or exit_code in rule.exit_codes
-        text_fits = rule.pattern is None or re.search(rule.pattern, tail) is not None
+        text_fits = rule.pattern is None or rule.pattern in matched
         if code_fits and text_fits and (rule.exit_codes or rule.pattern is not None):
             return rule.category
     return Category.PERMANENT if exit_code in PERMANENT_EXITS else Category.UNKNOWN

@@ -8,27 +8,29 @@ from collections.abc import Mapping
 
 from engine.core import holds
 from engine.core.attempts import begin_run
-from engine.core.book import LIVE, Standing
+from engine.core.book import ARMED, LIVE, Standing
 from engine.core.cancel import halt_task, quell
 from engine.core.conclude import end_run
 from engine.core.conditions import holds_true
 from engine.core.decision import Closing
 from engine.core.draft import Draft
 from engine.core.errors import Refused
-from engine.core.plan import OnFailure, Plan, refusals
-from engine.core.ready import Rank, bad, task_blocker
+from engine.core.plan import OnFailure, Plan
+from engine.core.ready import bad
 from engine.core.records import (
     Attempt,
     Circuit,
     Ending,
     Origin,
     Pardon,
+    Purpose,
     Run,
     Task,
     TaskKey,
     TimerKind,
     Token,
 )
+from engine.core.refusals import refusals
 from engine.core.signals import Submit
 from engine.machines import Phase, RunCue, TaskCue
 
@@ -42,7 +44,7 @@ def submit(draft: Draft, signal: Submit) -> None:
     wishes = refusals(signal.plan)
     if wishes:
         raise Refused("submit", "; ".join(wishes))
-    create_run(draft, signal.plan, signal.requester, signal.params)
+    create_run(draft, signal.plan, signal.actor, signal.params)
 
 
 def create_run(
@@ -61,7 +63,7 @@ def create_run(
     run = Run(
         number=draft.next_run,
         plan=plan,
-        requester=requester,
+        requester=requester or None,
         params=params,
         state=machine.initial,
         phase=machine.phase[machine.initial],
@@ -145,7 +147,7 @@ def settle(draft: Draft, number: int) -> None:
     if run.terminal:
         return
     if run.ending is not None:
-        if draft.tally(number)[LIVE] == 0 and run.live is None:
+        if not _alive(draft, run):
             _finish_ending(draft, run)
         return
     if run.checking or run.phase in (Phase.HELD, Phase.WAITING):
@@ -157,14 +159,30 @@ def settle(draft: Draft, number: int) -> None:
     failed = bad(draft, number)
     policy = run.plan.failure_policy
     if failed and policy is OnFailure.CANCEL and draft.tally(number)[LIVE]:
-        quell(draft, draft.note(run, "ending", "a critical task failed", ending=Ending.FAILURE))
+        why = _culprit(draft, run)
+        quell(draft, draft.note(run, "ending", why, ending=Ending.FAILURE, ending_reason=why))
         return
     if _can_move(draft, number, drain=bool(failed) and policy is not OnFailure.CONTINUE):
         return
     if failed:
-        end_run(draft, run, RunCue.FAILED, "a critical task failed")
+        end_run(draft, run, RunCue.FAILED, _culprit(draft, run))
     else:
         _all_done(draft, run)
+
+
+def _alive(draft: Draft, run: Run) -> bool:
+    """Whether something of an ending run still has to end by itself."""
+    tally = draft.tally(run.number)
+    finishing = tally[Standing.ACTIVE] if run.plan.finishes_checks else 0
+    return run.live is not None or tally[LIVE] + finishing > 0
+
+
+def _culprit(draft: Draft, run: Run) -> str:
+    """Which task failed the run, in a sentence."""
+    for task in draft.tasks_of(run):
+        if draft.standing(task.key) is Standing.FAILED:
+            return f"{task.plan.name} failed" + (f": {task.error}" if task.error else "")
+    return "a critical task is blocked behind a failed one"
 
 
 def _can_move(draft: Draft, number: int, drain: bool) -> bool:
@@ -184,12 +202,13 @@ def _mirror(draft: Draft, run: Run) -> bool:
     draft.due_in.discard(number)
     exhausted = bad(draft, number) + draft.tally(number)[Standing.STRANDED]
     if exhausted and run.plan.failure_policy is OnFailure.CANCEL and draft.tally(number)[LIVE]:
-        for task in draft.tasks_of(run):
-            halt_task(draft, task)
+        for task in draft.live_tasks(number):
+            if task.live is not None and task.live.purpose is Purpose.WORK:
+                halt_task(draft, task)
     if run.started is None:
         if not exhausted:
             return False
-        run = draft.move_run(run, RunCue.START, reason="a task failed before any started", started=draft.now)
+        run = begin_run(draft, run, "a task failed before any started")
     if (run.phase is Phase.ACTIVE and (failed_now or exhausted)) or (
         run.phase is Phase.BACKOFF and exhausted
     ):
@@ -198,24 +217,12 @@ def _mirror(draft: Draft, run: Run) -> bool:
         draft.disarm(run.ref, TimerKind.ABANDON)
         _tolerate_failures(draft, run)
         run = draft.move_run(run, RunCue.RETRY_ELIGIBLE, values={"retry_left": True})
-    if run.phase is Phase.BACKOFF and (due_now or _backoff_over(draft, number)):
+    tally = draft.tally(number)
+    if run.phase is Phase.BACKOFF and (due_now or not 0 < tally[Standing.RETRYING] <= tally[ARMED]):
         run = draft.move_run(run, RunCue.RETRY_DUE)
     if run.phase is Phase.FAILED:
         _rest(draft, run)
     return run.phase is not Phase.ACTIVE
-
-
-def _backoff_over(draft: Draft, number: int) -> bool:
-    """No task waits for a timer of its own, or one has waited long enough and only lacks a slot."""
-    if draft.tally(number)[Standing.RETRYING] == 0:
-        return True
-    for lane, keys in draft.model.queue.ready.get(number, {}).items():
-        if lane.rank is Rank.RETRY:
-            for key in keys:
-                task = draft.task(key)
-                if draft.standing(key) is Standing.RETRYING and task_blocker(draft, task) is None:
-                    return True
-    return False
 
 
 def _rest(draft: Draft, run: Run) -> None:
@@ -241,13 +248,12 @@ def _finish_ending(draft: Draft, run: Run) -> None:
 def _all_done(draft: Draft, run: Run) -> None:
     """Nothing can move and nothing critical failed: what was tolerated is put on record."""
     _tolerate_failures(draft, run)
-    if draft.tally(run.number)[Standing.DOOMED_SOFT]:
+    tally = draft.tally(run.number)
+    if tally[Standing.DOOMED_SOFT] + tally[Standing.DOOMED]:
         for task in draft.tasks_of(run):
-            if draft.standing(task.key) is Standing.DOOMED_SOFT:
-                pass_over(draft, task, Pardon.TOLERATED, "a task that it needs failed; it is not critical")
-    if run.started is None:
-        reason = "every task was waived, skipped or carried over"
-        run = draft.move_run(run, RunCue.START, reason=reason, started=draft.now)
+            if draft.standing(task.key) in (Standing.DOOMED_SOFT, Standing.DOOMED):
+                pass_over(draft, task, Pardon.TOLERATED, "a task that it needs failed, and is not critical")
+    run = begin_run(draft, run, "every task was waived, skipped or carried over")
     run = draft.move_run(run, RunCue.DONE)
     if run.plan.checks:
         draft.note(run, "checks_due", checking=True)
@@ -256,11 +262,17 @@ def _all_done(draft: Draft, run: Run) -> None:
 
 
 def _tolerate_failures(draft: Draft, run: Run) -> None:
-    """Waive on record what failed for good without the run minding it."""
+    """Waive on record what failed for good without the run minding it: mostly what failed just now."""
     if draft.tally(run.number)[Standing.SHRUGGED]:
-        for task in draft.tasks_of(run):
-            if draft.standing(task.key) is Standing.SHRUGGED:
-                draft.note(task, "waived", "it is not critical", pardon=Pardon.TOLERATED)
+        _waive(draft, [task for task in draft.touched({}) if task.run == run.number])
+    if draft.tally(run.number)[Standing.SHRUGGED]:
+        _waive(draft, draft.tasks_of(run))
+
+
+def _waive(draft: Draft, tasks: list[Task]) -> None:
+    for task in tasks:
+        if draft.standing(task.key) is Standing.SHRUGGED:
+            draft.note(task, "waived", "it is not critical", pardon=Pardon.TOLERATED)
 
 
 def final_checks_ended(draft: Draft, run: Run, closing: Closing, passed: bool) -> None:

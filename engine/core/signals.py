@@ -44,8 +44,10 @@ class AttemptEnded(Signal):
 
     token: Token
     exit_code: int
-    tail: str = ""
-    """The end of its output, for `errors:` rules."""
+    matched: frozenset[str] = frozenset()
+    """The patterns of its error rules that its output matched. Whoever runs it matches them, in a process
+    that can be ended: a pattern may take for ever.
+    """
     fingerprint: str | None = None
     """What makes two errors the same; None when they cannot be compared."""
     source: str = "worker"
@@ -151,8 +153,10 @@ class EngineStarted(Signal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit(Signal):
+    """`actor` is who asks for the run; without one, nobody may decide on it."""
+
     plan: Plan
-    requester: str | None = None
+    actor: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
     source: str = "cli"
 
@@ -183,7 +187,7 @@ class Resume(Signal):
     """A new run that carries over what succeeded."""
 
     run: int
-    requester: str | None = None
+    actor: str = ""
     source: str = "cli"
 
 
@@ -194,7 +198,7 @@ class Rerun(Signal):
     run: int
     task: int | None = None
     dependents: bool = True
-    requester: str | None = None
+    actor: str = ""
     source: str = "cli"
 
 

@@ -1,6 +1,7 @@
 """What a timer means when it is due. One that is no longer armed, or not yet due, means nothing."""
 
 from engine.core import breakers, cancel, holds, outcomes, workers
+from engine.core.conclude import end_run
 from engine.core.decision import Halt
 from engine.core.draft import Draft
 from engine.core.records import Attempt, Ending, Entity, Purpose, Run, Stop, Task, TimerKind
@@ -62,7 +63,8 @@ def _run_due(draft: Draft, run: Run, kind: TimerKind) -> None:
             if run.ending is None and draft.answers(run, RunCue.TIMED_OUT):
                 cancel.stop_run(draft, run, Ending.TIMEOUT, "the run timed out")
         case TimerKind.ABANDON:
-            cancel.stop_run(draft, run, Ending.CANCEL, "it rested failed for its time")
+            if run.ending is not Ending.CANCEL:
+                cancel.stop_run(draft, run, Ending.CANCEL, "it rested failed for its time")
         case TimerKind.DEADLINE | TimerKind.GRACE:
             _final_checks_due(draft, run, kind)
         case _:
@@ -92,7 +94,8 @@ def _grace_over(draft: Draft, task: Task) -> None:
         draft.note_attempt(attempt, stopping=Stop.KILLED)
     elif attempt.token.purpose is Purpose.HOOK:
         draft.note_attempt(attempt, fenced=True, doubt=False)
-        task = draft.note(task, "not_proven_gone", data={"token": str(attempt.token)}, live=None)
+        data = {"token": str(attempt.token)}
+        task = draft.note(task, "not_proven_gone", data=data, live=None, fenced=attempt.token)
         outcomes.hook_failed(draft, task, None, "its cancel hook did not end")
         return
     elif attempt.stopping is Stop.KILLED and draft.answers(task, TaskCue.FORCED):
@@ -104,19 +107,20 @@ def _grace_over(draft: Draft, task: Task) -> None:
 
 
 def _final_checks_due(draft: Draft, run: Run, kind: TimerKind) -> None:
+    """Final checks take too long: asked to end, then killed, then given up."""
     attempt = draft.attempt(run.live) if run.live is not None else None
     if attempt is None:
         return
     if kind is TimerKind.GRACE and attempt.stopping is Stop.KILLED:
         draft.note_attempt(attempt, fenced=True, doubt=False)
-        draft.note(run, "not_proven_gone", data={"token": str(attempt.token)}, live=None, checking=False)
+        data = {"token": str(attempt.token)}
+        run = draft.note(run, "not_proven_gone", data=data, live=None, checking=False)
+        if run.ending is None:
+            end_run(draft, run, RunCue.CHECKS_FAILED, "its final checks did not end")
         return
-    if attempt.stopping is None:
-        attempt = draft.note_attempt(attempt, stopping=Stop.TIMEOUT)
-    elif kind is TimerKind.GRACE and attempt.stopping is Stop.CANCEL:
-        attempt = draft.note_attempt(attempt, stopping=Stop.KILLED)
+    stage = Stop.TIMEOUT if kind is TimerKind.DEADLINE else Stop.KILLED
     grace = run.plan.grace if kind is TimerKind.DEADLINE else 0
-    _halt(draft, attempt, grace, attempt.stopping or Stop.TIMEOUT)
+    _halt(draft, draft.note_attempt(attempt, stopping=stage), grace, stage)
     draft.arm(run.ref, TimerKind.GRACE, grace + draft.settings.kill_margin)
 
 

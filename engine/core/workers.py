@@ -33,7 +33,12 @@ def registered(draft: Draft, signal: WorkerRegistered) -> None:
     if signal.slots < 1:
         raise Refused(f"register {signal.worker}", "a worker has at least one slot")
     worker = draft.worker(signal.worker) or _make(draft, signal.worker, signal.slots, signal.capabilities)
+    if _left(worker):
+        draft.tell(Dismiss(worker.id))
+        return
     if worker.health_phase is not Phase.IDLE:
+        if draft.load_of(worker.id):
+            draft.tell(Ask(worker.id, draft.holds(worker.id)))
         return
     draft.disarm(worker.ref, TimerKind.GIVE_UP)
     draft.move_worker(worker, HealthCue.REGISTERED, slots=signal.slots, capabilities=signal.capabilities)
@@ -97,12 +102,12 @@ def back(draft: Draft, signal: WorkerBack) -> None:
         worker = draft.note(worker, "heard", frozen=False)
     elif worker.health_phase is Phase.RECOVERING:
         worker = draft.move_worker(worker, HealthCue.BACK)
-        if draft.holds(worker.id):
+        if draft.load_of(worker.id):
             worker = draft.move_worker(worker, HealthCue.ASSIGNED, reason="it still holds tasks")
     else:
         return
     draft.disarm(worker.ref, TimerKind.GIVE_UP)
-    if draft.holds(worker.id):
+    if draft.load_of(worker.id):
         draft.tell(Ask(worker.id, draft.holds(worker.id)))
 
 
@@ -116,7 +121,7 @@ def gone(draft: Draft, signal: WorkerGone) -> None:
 def give_up(draft: Draft, worker: Worker, reason: str) -> None:
     """It leaves the pool; what became of each of its attempts is asked for."""
     draft.disarm(worker.ref, TimerKind.GIVE_UP)
-    values = {"never_registered": True, "still_holds": True}
+    values = {"never_registered": worker.health_phase is Phase.IDLE}
     if worker.health_phase is Phase.ACTIVE:
         worker = draft.move_worker(worker, HealthCue.QUIET, reason=reason)
     worker = draft.move_worker(worker, HealthCue.SHUTDOWN, reason=reason, values=values)
@@ -140,10 +145,10 @@ def broken(draft: Draft, signal: WorkerBroken) -> None:
         return
     reason = signal.reason or "an unrecoverable error"
     worker = draft.move_worker(worker, ControlCue.BROKEN, reason=reason)
-    _retire(draft, worker, reason)
+    _send_off(draft, worker, reason)
 
 
-def _retire(draft: Draft, worker: Worker, reason: str) -> None:
+def _send_off(draft: Draft, worker: Worker, reason: str) -> None:
     """Out of control already; its health follows when it holds nothing any more."""
     worker = draft.note(worker, "retired", reason, draining=True)
     held = draft.holds(worker.id)
@@ -157,7 +162,7 @@ def _retire(draft: Draft, worker: Worker, reason: str) -> None:
 
 def tidy(draft: Draft, worker: Worker) -> None:
     """A worker that holds nothing is idle; one that is to go, goes."""
-    if draft.holds(worker.id) or worker.health_phase not in (Phase.QUEUED, Phase.ACTIVE):
+    if draft.load_of(worker.id) or worker.health_phase not in (Phase.QUEUED, Phase.ACTIVE):
         return
     if not worker.draining:
         if worker.health_phase is Phase.ACTIVE:
@@ -196,13 +201,15 @@ def drain(draft: Draft, signal: DrainWorker) -> None:
 def terminate(draft: Draft, signal: TerminateWorker) -> None:
     """It stops now; what it runs is stopped and accounted for."""
     worker = _known(draft, signal.worker, "terminate")
-    holds = bool(draft.holds(worker.id))
+    holds = draft.load_of(worker.id) > 0
     worker = _control(draft, worker, ControlCue.TERMINATE, "terminate", {"still_holds": holds})
     reason = signal.reason or "terminated"
-    if worker.health_phase in (Phase.RECOVERING, Phase.IDLE):
+    if worker.health_phase is Phase.RECOVERING:
         give_up(draft, worker, reason)
+    elif worker.health_phase is Phase.IDLE:
+        draft.note(worker, "retired", reason, draining=True)
     elif not _left(worker):
-        _retire(draft, worker, reason)
+        _send_off(draft, worker, reason)
     else:
         draft.tell(Reap(worker.id, draft.holds(worker.id)))
 

@@ -62,6 +62,8 @@ class Machine:
     """For each cue, by state, the events that it stands for: `a`, `a > b`, or `STAY`."""
     on_failure: str = "finish"
     """What a run does with the rest when a critical task failed, unless its file says otherwise."""
+    blocked_fails: bool = False
+    """Whether a critical task blocked behind a failure that is not critical fails the run."""
 
     events: tuple[str, ...] = field(init=False, repr=False, compare=False)
     state: dict[str, State] = field(init=False, repr=False, compare=False)

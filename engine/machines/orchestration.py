@@ -68,6 +68,7 @@ WORKSTREAM = Machine(
     entity="run",
     initial="planned",
     on_failure="cancel",
+    blocked_fails=True,
     states=(
         State("planned", Phase.IDLE, "Defined; its tasks do not exist yet."),
         State("ready", Phase.QUEUED, "Its tasks exist; it can execute."),

@@ -104,16 +104,8 @@ TASK = Machine(
         TaskCue.TIMED_OUT: {"IN_PROGRESS": "execution_timeout > no_retries_left > max_retries_reached"},
         TaskCue.SKIP: {"PENDING": "dependency_failed"},
         TaskCue.STOPPING: {"IN_PROGRESS": STAY, "VALIDATING": STAY, "HALF_OPEN": STAY},
-        TaskCue.STOPPED: {
-            "IN_PROGRESS": "user_interrupt",
-            "VALIDATING": "run_ended",
-            "HALF_OPEN": "run_ended",
-        },
-        TaskCue.FORCED: {
-            "IN_PROGRESS": "user_interrupt",
-            "VALIDATING": "run_ended",
-            "HALF_OPEN": "run_ended",
-        },
+        TaskCue.STOPPED: {"IN_PROGRESS": "user_interrupt", "VALIDATING": STAY, "HALF_OPEN": STAY},
+        TaskCue.FORCED: {"IN_PROGRESS": "user_interrupt", "VALIDATING": STAY, "HALF_OPEN": STAY},
         TaskCue.HOOK_FAILED: {
             "IN_PROGRESS": "tool_execution_error > max_retries_reached",
             "VALIDATING": "tests_fail > max_retries_reached",
@@ -121,12 +113,14 @@ TASK = Machine(
         TaskCue.RUN_CANCELLED: {
             "PENDING": "user_cancels",
             "RETRYING": "run_ended",
+            "VALIDATING": "run_ended",
             "HALF_OPEN": "run_ended",
             "CIRCUIT_OPEN": "run_cancelled",
         },
         TaskCue.RUN_FAILED: {
             "PENDING": "dependency_failed",
             "RETRYING": "run_ended",
+            "VALIDATING": "run_ended",
             "HALF_OPEN": "run_ended",
             "CIRCUIT_OPEN": STAY,
         },

@@ -64,7 +64,7 @@ def task_plans(draw: st.DrawFn, number: int, machine: str, depth: int) -> TaskPl
         draw(st.sampled_from((None, 40 * SECOND))),
         errors=draw(st.sampled_from(((), (ErrorRule(Category.PERMANENT, frozenset({2})),)))),
         checks=draw(st.integers(0, 1)),
-        has_cancel_hook=draw(st.booleans()),
+        has_cancel_hook=uses is None and draw(st.booleans()),
         critical=draw(st.integers(0, 3)) != 3,
         optional=draw(st.integers(0, 4)) == 4,
         when=when,

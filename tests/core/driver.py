@@ -30,6 +30,7 @@ from engine.core.records import (
     evolve,
 )
 from engine.machines import LIFECYCLES, RUN_MACHINES, TASK_MACHINES, Kind, Lifecycle, Phase
+from tests.core.worker_side import matched
 
 I = TypeVar("I", bound=Instruction)  # noqa: E741
 
@@ -153,7 +154,7 @@ class Driver:
 
     def submit(self, plan: Plan, requester: str | None = "dev", **params: str) -> int:
         self.run = self.model.next_run
-        self.feed(signals.Submit, plan=plan, requester=requester, params=params)
+        self.feed(signals.Submit, plan=plan, actor=requester or "", params=params)
         return self.run
 
     def begins(self, name: str) -> None:
@@ -168,7 +169,8 @@ class Driver:
     def ends(self, token: Token, code: int = 0, *, error: str | None = None, tail: str = "") -> None:
         assert token in [start.token for start in self.told(Start)], f"{token} was never sent to a worker"
         fingerprint = error or f"error of {token}"
-        self.feed(signals.AttemptEnded, token=token, exit_code=code, tail=tail, fingerprint=fingerprint)
+        found = matched(self.model, token, tail)
+        self.feed(signals.AttemptEnded, token=token, exit_code=code, matched=found, fingerprint=fingerprint)
 
     def lost(self, name: str | None = None) -> None:
         self.feed(signals.AttemptLost, token=self.live(name), evidence="nobody saw it end")
@@ -196,7 +198,7 @@ class Driver:
     def again(self, make: Callable[..., signals.Signal], **fields: Any) -> int:
         """Resume or rerun; names are looked up in the new run from here on."""
         old, new = self.run, self.model.next_run
-        self.feed(make, run=old, requester="dev", **fields)
+        self.feed(make, run=old, actor="dev", **fields)
         self.run = new
         return new
 

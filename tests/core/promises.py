@@ -119,7 +119,8 @@ class Promises:
     def _task(self, model: Model, task: Task, now: int) -> None:
         budget = model.settings.retry_of(task.plan).max_retries
         assert task.retries <= budget, f"{task.ref} used {task.retries} of {budget} retries"
-        assert task.losses <= model.settings.max_losses
+        most = model.settings.max_losses + task.probes
+        assert task.losses <= most, f"{task.ref} was lost {task.losses} times, probes included at most {most}"
         assert task.phase is not Phase.FAILING, f"{task.ref} rests in {task.state}, which is a moment"
         assert (task.live is None) or model.attempt(task.live) is not None
         run = model.run(task.run)

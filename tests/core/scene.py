@@ -19,6 +19,7 @@ from engine.core.model import Model
 from engine.core.plan import SECOND, Approval, Clause, Plan, Retry, Settings, TaskPlan
 from engine.core.records import Attempt, Breaker, Entity, Ref, Run, Task, TimerKind, Token, Worker
 from engine.machines import LIFECYCLES, InvalidTransitionError, Lifecycle
+from tests.core.worker_side import matched
 
 ROUNDS = 20
 """Dispatches after one signal; one is usual, a sub-run needs one more for each level."""
@@ -92,7 +93,7 @@ class Scene:
 
     def submit(self, plan: Plan, requester: str | None = "dev", **params: str) -> int:
         number = self.model.next_run
-        self.tell(s.Submit, plan=plan, requester=requester, params=params)
+        self.tell(s.Submit, plan=plan, actor=requester or "", params=params)
         return number
 
     def run_tasks(self, *tasks: TaskPlan, lifecycle: Lifecycle = LIFECYCLES["standard"]) -> int:
@@ -102,7 +103,8 @@ class Scene:
         """The live execution of a task exits with a code."""
         token = self.live(run, task)
         self.tell(s.AttemptStarted, token=token, pid=1)
-        self.tell(s.AttemptEnded, token=token, exit_code=code, fingerprint=error, tail=tail)
+        found = matched(self.model, token, tail)
+        self.tell(s.AttemptEnded, token=token, exit_code=code, fingerprint=error, matched=found)
         return token
 
     def pass_time(self, seconds: float) -> None:

@@ -219,14 +219,14 @@ ABSURD: dict[str, Plan] = {
 @pytest.mark.parametrize("name", ABSURD)
 def test_an_absurd_plan_is_refused_before_a_run_exists(name: str) -> None:
     scene = Scene(slots=1)
-    answer = scene.refused(s.Submit, plan=ABSURD[name], requester="dev")
+    answer = scene.refused(s.Submit, plan=ABSURD[name], actor="dev")
     assert "p" in answer
     assert list(scene.model.runs()) == []
 
 
 def test_an_absurd_plan_is_refused_inside_another_as_well() -> None:
     outer = Plan("outer", (TaskPlan("sub", uses=ABSURD["a circle"]),))
-    assert "circle" in Scene().refused(s.Submit, plan=outer, requester="dev")
+    assert "circle" in Scene().refused(s.Submit, plan=outer, actor="dev")
 
 
 @pytest.mark.parametrize("need", [0, -1, 2, 99])
@@ -237,7 +237,7 @@ def test_a_need_that_is_no_task_cannot_even_be_written(need: int) -> None:
 
 def test_all_that_is_wrong_with_a_plan_is_told_at_once() -> None:
     plan = Plan("p", (TaskPlan("a", (1,), approval=approval()),), PIPELINE, wait=SECOND, worker_count=99)
-    answer = Scene().refused(s.Submit, plan=plan, requester="dev")
+    answer = Scene().refused(s.Submit, plan=plan, actor="dev")
     for word in ("circle", "held state", "worker_count"):
         assert word in answer
 

@@ -4,6 +4,7 @@ import pytest
 
 from engine.core import signals as s
 from engine.core.decision import Forget
+from engine.core.errors import Refused
 from engine.core.plan import SECOND, OnLost, Plan, Settings, TaskPlan
 from engine.core.records import Purpose, Stop, TimerKind, Token
 from engine.machines import LIFECYCLES, RUN_MACHINES, TASK_MACHINES, Lifecycle, Phase
@@ -339,3 +340,23 @@ def test_a_token_that_nobody_gave_out_changes_nothing() -> None:
         scene.tell(s.AttemptEnded, token=token, exit_code=0)
         scene.tell(s.AttemptAdopted, token=token, worker="w")
     assert scene.model.snapshot() == before
+
+
+def test_a_task_is_not_started_again_while_its_fenced_attempt_is_not_proven_gone() -> None:
+    scene = Scene(slots=2)
+    run = scene.submit(Plan("p", (TaskPlan("a"),), PIPELINE, timeout=90 * SECOND))
+    old = scene.live(run, 1)
+    scene.due(run_ref(run), TimerKind.TIMEOUT)
+    for _ in range(2):
+        scene.due(task_ref(run, 1), TimerKind.GRACE)
+    assert (scene.state(run), scene.model.holds("w")) == ("S_FAILED", (old,))
+    try:
+        scene.tell(s.ResetTask, run=run, task=1)
+        granted = True
+    except Refused:
+        granted = False
+    assert scene.started() == [old], "at most one live attempt of a task"
+    scene.tell(s.AttemptLost, token=old)
+    if not granted:
+        scene.tell(s.ResetTask, run=run, task=1)
+    assert scene.started() == [old, Token(run, 1, 2)]

@@ -154,7 +154,7 @@ def contact() -> tuple[Scene, Explanation]:
 
 def turn() -> tuple[Scene, Explanation]:
     scene = Scene(slots=1)
-    signal = s.Submit(id=99, plan=Plan("p", (TaskPlan("a"),)), requester="dev")
+    signal = s.Submit(id=99, plan=Plan("p", (TaskPlan("a"),)), actor="dev")
     scene.model.apply(decide(scene.model, signal, 0, 0.5))
     return scene, scene.why(1, 1)
 

@@ -302,4 +302,4 @@ def test_a_run_that_is_not_over_cannot_be_resumed(pair: Lifecycle) -> None:
     drive = Driver()
     drive.submit(workflow(task("a"), lifecycle=pair))
     with pytest.raises(Refused, match="not over"):
-        drive.feed(signals.Resume, run=drive.run, requester="dev")
+        drive.feed(signals.Resume, run=drive.run, actor="dev")

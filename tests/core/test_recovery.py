@@ -77,7 +77,7 @@ def test_a_silent_worker_makes_the_task_recover_and_not_the_run() -> None:
 
 def test_nothing_starts_in_a_recovering_run() -> None:
     scene, _ = restarted("toolchain.task")
-    scene.tell(s.Submit, plan=Plan("q", (TaskPlan("z"),)), requester="dev")
+    scene.tell(s.Submit, plan=Plan("q", (TaskPlan("z"),)), actor="dev")
     assert [token.run for token in scene.started()] == [1, 2], "another run goes on"
     scene = Scene(slots=1)
     scene.run_tasks(TaskPlan("a"), TaskPlan("b"))

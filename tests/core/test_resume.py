@@ -8,7 +8,7 @@ from engine.core import signals as s
 from engine.core.plan import OnFailure, Plan, TaskPlan
 from engine.core.records import Origin, Pardon, Token
 from engine.machines import RUN_MACHINES, TASK_MACHINES, Lifecycle, Phase
-from tests.core.scene import EXECUTION, ORCHESTRATION, Scene, approval, once, run_ref, task_ref
+from tests.core.scene import EXECUTION, ORCHESTRATION, PIPELINE, Scene, approval, once, run_ref, task_ref
 
 PAIRS = [Lifecycle(run, task) for run in RUN_MACHINES for task in TASK_MACHINES]
 pairs = pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair.run}+{pair.task}")
@@ -134,20 +134,17 @@ def test_a_cancelled_run_can_be_resumed() -> None:
     assert run_of_new(scene, 2) == [2, 3]
 
 
-def test_a_waived_task_is_carried_over_as_well() -> None:
+def test_a_waived_task_did_not_succeed_so_a_resumed_run_tries_it_again() -> None:
     scene = Scene(slots=2)
-    plan = Plan("p", (TaskPlan("a", retry=once()), TaskPlan("b", (1,), retry=once())), PIPELINE_PAIR)
+    plan = Plan("p", (TaskPlan("a", retry=once()), TaskPlan("b", (1,), retry=once())), PIPELINE)
     scene.submit(plan)
     scene.end(1, 1, 1)
     scene.tell(s.WaiveTask, run=1, task=1)
     scene.end(1, 2, 1)
     scene.tell(s.AbandonRun, run=1)
     scene.tell(s.Resume, run=1)
-    assert scene.task(2, 1).pardon is Pardon.CARRIED
-    assert run_of_new(scene, 2) == [2]
-
-
-PIPELINE_PAIR = Lifecycle("pipeline.workstream", "pipeline.step")
+    assert scene.task(2, 1).pardon is None
+    assert run_of_new(scene, 2) == [1]
 
 
 def test_a_run_that_succeeded_or_goes_on_is_not_resumed() -> None:

@@ -226,7 +226,7 @@ def test_a_rule_by_exit_code_makes_an_error_permanent() -> None:
     assert scene.state(1) == "failed"
 
 
-def test_a_rule_by_pattern_looks_at_the_end_of_the_output() -> None:
+def test_a_rule_by_pattern_looks_at_what_the_output_matched() -> None:
     scene = Scene(slots=1)
     rule = ErrorRule(Category.PERMANENT, pattern=r"no such (host|user)")
     scene.run_tasks(TaskPlan("a", errors=(rule,)))
@@ -259,21 +259,21 @@ EMPTY = ErrorRule(Category.PERMANENT)
 
 
 @pytest.mark.parametrize(
-    ("rules", "code", "tail", "category"),
+    ("rules", "code", "pattern", "category"),
     [
         ((), 1, "", Category.UNKNOWN),
         ((), 126, "", Category.PERMANENT),
-        ((BOTH,), 1, "quota exceeded", Category.PERMANENT),
+        ((BOTH,), 1, "quota", Category.PERMANENT),
         ((BOTH,), 1, "other", Category.UNKNOWN),
-        ((BOTH,), 2, "quota exceeded", Category.UNKNOWN),
+        ((BOTH,), 2, "quota", Category.UNKNOWN),
         ((EMPTY,), 1, "anything", Category.UNKNOWN),
         ((ErrorRule(Category.TRANSIENT, frozenset({1})), BOTH), 1, "quota", Category.TRANSIENT),
     ],
 )
 def test_the_first_rule_that_matches_wholly_decides(
-    rules: tuple[ErrorRule, ...], code: int, tail: str, category: Category
+    rules: tuple[ErrorRule, ...], code: int, pattern: str, category: Category
 ) -> None:
-    assert categorise(rules, code, tail) is category
+    assert categorise(rules, code, frozenset({pattern})) is category
 
 
 # ---- the same error again

@@ -217,7 +217,7 @@ class Engine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.next_run <= MOST_RUNS)
     @rule(plan=plans(), env=envs)
     def a_run_is_submitted(self, plan: Plan, env: str) -> None:
-        assert self.tell(s.Submit, plan=plan, requester="dev", params={"env": env})
+        assert self.tell(s.Submit, plan=plan, actor="dev", params={"env": env})
 
     def held(self) -> list[Ref]:
         records: list[Run | Task] = [*self.model.runs(), *self.model.tasks()]
@@ -242,12 +242,12 @@ class Engine(RuleBasedStateMachine):
     def someone_runs_again(self, pick: int, whole: bool, dependents: bool) -> None:
         run, task = self.a_task(pick)
         part = None if whole else task
-        self.tell(s.Rerun, run=run, task=part, dependents=dependents, requester="dev")
+        self.tell(s.Rerun, run=run, task=part, dependents=dependents, actor="dev")
 
     @precondition(lambda self: self.model.next_run <= MOST_RUNS)
     @rule(pick=picks)
     def someone_resumes(self, pick: int) -> None:
-        self.tell(s.Resume, run=self.a_run(pick), requester="dev")
+        self.tell(s.Resume, run=self.a_run(pick), actor="dev")
 
     @precondition(lambda self: any(task.asking for task in self.model.tasks()))
     @rule(pick=picks, retry=st.booleans())

@@ -4,9 +4,10 @@ import pytest
 
 from engine.core import signals as s
 from engine.core.decision import Transition
-from engine.core.plan import SECOND, Plan, Retry, Settings, TaskPlan, refusals
+from engine.core.plan import SECOND, Plan, Retry, Settings, TaskPlan
 from engine.core.ready import Why
 from engine.core.records import Entity, Ref, TimerKind, Token
+from engine.core.refusals import refusals
 from engine.machines import RUN_MACHINES, TASK_MACHINES, Lifecycle, Phase
 from tests.core.scene import EXECUTION, PIPELINE, Scene, approval, once, run_ref, task_ref
 
@@ -90,7 +91,7 @@ def test_five_levels_below_a_run_are_allowed() -> None:
 
 def test_a_sixth_level_is_refused_before_anything_exists() -> None:
     scene = Scene(slots=1)
-    answer = scene.refused(s.Submit, plan=nested(6), requester="dev")
+    answer = scene.refused(s.Submit, plan=nested(6), actor="dev")
     assert "5 deep" in answer
     assert list(scene.model.runs()) == []
 

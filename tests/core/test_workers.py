@@ -53,7 +53,7 @@ def test_a_worker_may_register_without_having_been_created_here() -> None:
 def test_registering_twice_changes_nothing() -> None:
     scene = busy()
     before = scene.model.snapshot()
-    scene.worker("w", 99)
+    scene.worker("w", 2)
     scene.tell(s.WorkerCreated, worker="w")
     assert scene.model.snapshot() == before
 

@@ -198,14 +198,16 @@ LEADS: dict[str, dict[Cue, str]] = {
         TaskCue.TIMED_OUT: "IN_PROGRESS>CIRCUIT_OPEN",
         TaskCue.SKIP: "PENDING>SKIPPED",
         TaskCue.STOPPING: "IN_PROGRESS>IN_PROGRESS VALIDATING>VALIDATING HALF_OPEN>HALF_OPEN",
-        TaskCue.STOPPED: "IN_PROGRESS>CANCELLED VALIDATING>CANCELLED HALF_OPEN>CANCELLED",
-        TaskCue.FORCED: "IN_PROGRESS>CANCELLED VALIDATING>CANCELLED HALF_OPEN>CANCELLED",
+        TaskCue.STOPPED: "IN_PROGRESS>CANCELLED VALIDATING>VALIDATING HALF_OPEN>HALF_OPEN",
+        TaskCue.FORCED: "IN_PROGRESS>CANCELLED VALIDATING>VALIDATING HALF_OPEN>HALF_OPEN",
         TaskCue.HOOK_FAILED: "IN_PROGRESS>CIRCUIT_OPEN VALIDATING>CIRCUIT_OPEN",
         TaskCue.RUN_CANCELLED: (
-            "PENDING>CANCELLED RETRYING>CANCELLED HALF_OPEN>CANCELLED CIRCUIT_OPEN>CANCELLED"
+            "PENDING>CANCELLED RETRYING>CANCELLED VALIDATING>CANCELLED HALF_OPEN>CANCELLED"
+            " CIRCUIT_OPEN>CANCELLED"
         ),
         TaskCue.RUN_FAILED: (
-            "PENDING>SKIPPED RETRYING>CANCELLED HALF_OPEN>CANCELLED CIRCUIT_OPEN>CIRCUIT_OPEN"
+            "PENDING>SKIPPED RETRYING>CANCELLED VALIDATING>CANCELLED HALF_OPEN>CANCELLED"
+            " CIRCUIT_OPEN>CIRCUIT_OPEN"
         ),
         TaskCue.PARK: "RETRYING>CIRCUIT_OPEN",
         TaskCue.PROBE: "CIRCUIT_OPEN>HALF_OPEN",
@@ -390,9 +392,10 @@ def test_what_happened_to_a_task_ends_in_a_fitting_phase(name: str) -> None:
         TaskCue.RETRY_DUE: {Phase.QUEUED},
         TaskCue.SKIP: {Phase.SKIPPED},
         TaskCue.STOPPING: {Phase.ACTIVE, Phase.CHECKING, Phase.PROBING, Phase.CANCELLING},
-        # 000 ends a stopped step by failure, and 001 a forced validation.
-        TaskCue.STOPPED: {Phase.CANCELLED, Phase.FAILED},
-        TaskCue.FORCED: {Phase.CANCELLED, Phase.FAILED},
+        # 000 ends a stopped step by failure, and 001 a forced validation; a check or probe of 003 that was
+        # stopped waits for the end of its run, the only one to have an arrow for it.
+        TaskCue.STOPPED: {Phase.CANCELLED, Phase.FAILED, Phase.CHECKING, Phase.PROBING},
+        TaskCue.FORCED: {Phase.CANCELLED, Phase.FAILED, Phase.CHECKING, Phase.PROBING},
         TaskCue.DOUBT: {Phase.RECOVERING},
         TaskCue.REGAINED: {Phase.ACTIVE},
         TaskCue.PARK: {Phase.PARKED},

@@ -24,7 +24,7 @@ from engine.core.signals import (
     WorkerQuiet,
     WorkerRegistered,
 )
-from tests.simulator.agenda import Agenda
+from tests.simulator.agenda import Agenda, Happening
 from tests.simulator.clock import Clock
 from tests.simulator.faults import Fault, Faults
 from tests.simulator.violation import Violation
@@ -134,13 +134,14 @@ class Executor:
         random, plan = self._random, self._brief(token)
         execution = Execution(token, worker, Life.RUNNING, pid=1000 + self.started)
         execution.stubborn = random.random() < 0.2
+        execution.unkillable = self._faults.strikes(Fault.UNKILLABLE)
         if token.purpose is not Purpose.WORK:
             execution.exit_code = 0 if random.random() < 0.5 + self._luck / 2 else 1
         elif random.random() < self._luck:
             execution.exit_code = random.choice(sorted(plan.expected_exits)) if plan is not None else 0
         else:
             execution.exit_code = random.choice(FAILING_EXITS)
-            execution.tail = random.choice(("", "connection refused", "no space left"))
+            execution.matched = random.choice((frozenset(), frozenset({"refused"}), frozenset({"no space"})))
             execution.fingerprint = random.choice((None, "one", "one", "other"))
         if random.random() > 0.08:
             lasts = round(random.expovariate(1 / (3 * self._pace * SECOND)))
@@ -156,14 +157,22 @@ class Executor:
                 self.tell_end(execution)
             return
         if halt.grace <= 0:
-            execution.exit_code = KILLED
-            self._end(execution)
+            self._after(self._dying(execution), partial(self._end, execution, KILLED))
         elif execution.stubborn:
-            self._agenda.at(self._clock.now + halt.grace, partial(self._end, execution, KILLED))
+            self._after(halt.grace + self._dying(execution), partial(self._end, execution, KILLED))
         else:
             code = self._random.choice((TERMINATED, TERMINATED, 0, 1))
-            delay = round(halt.grace * self._random.random())
-            self._agenda.at(self._clock.now + delay, partial(self._end, execution, code))
+            self._after(round(halt.grace * self._random.random()), partial(self._end, execution, code))
+
+    def _after(self, delay: int, happening: Happening) -> None:
+        if delay:
+            self._agenda.at(self._clock.now + delay, happening)
+        else:
+            happening()
+
+    def _dying(self, execution: Execution) -> int:
+        """How long a killed process takes to be gone."""
+        return round(self._random.uniform(10, 120) * SECOND) if execution.unkillable else 0
 
     def _forget(self, forget: Forget) -> None:
         execution = self.executions.get(forget.token)
@@ -178,6 +187,8 @@ class Executor:
 
     def _refuse(self, worker: SimulatedWorker, token: Token) -> Execution:
         """Told to end what was never heard of: write down that it must not start any more."""
+        if token in self.executions:
+            raise Violation(f"{worker.id} is told to end {token}, which is not its own")
         refused = Execution(token, worker, Life.REFUSED)
         worker.journal[token] = self.executions[token] = refused
         return refused
@@ -203,7 +214,7 @@ class Executor:
                 id=name,
                 token=token,
                 exit_code=execution.exit_code,
-                tail=execution.tail,
+                matched=execution.matched,
                 fingerprint=execution.fingerprint,
             )
         )
@@ -214,18 +225,20 @@ class Executor:
             raise Violation(f"{reap} names a worker that was never there")
         worker.alive = worker.frozen = False
         worker.mailbox.clear()
+        told = {token: self.executions.get(token) or self._refuse(worker, token) for token in reap.tokens}
         for execution in worker.running():
+            if execution.token not in told:
+                self._after(self._dying(execution), partial(self._vanish, execution))
+        for execution in told.values():
+            running = execution.life is Life.RUNNING
+            self._after(self._dying(execution) if running else 0, partial(self._account, execution))
+
+    def _account(self, execution: Execution) -> None:
+        """It is certainly gone now: say what is known, until the engine has taken note."""
+        if execution.life in (Life.RUNNING, Life.UNREAPED):
             self._vanish(execution)
-        for token in reap.tokens:
-            found = self.executions.get(token)
-            if found is None:
-                found = self._refuse(worker, token)
-            if found.life is Life.RUNNING:
-                self._vanish(found)
-            if found.life is Life.UNREAPED:
-                found.life = Life.LOST
-            self.owed[token] = found
-            self.tell_end(found)
+        self.owed[execution.token] = execution
+        self.tell_end(execution)
 
     # ---- what happens by itself
 
@@ -251,9 +264,10 @@ class Executor:
 
     def _vanish(self, execution: Execution) -> None:
         """It is killed, and nobody was there to see how it ended."""
-        execution.life = Life.LOST
-        self.live.pop(execution.token.key, None)
-        self._leave(execution.owner)
+        if execution.life in (Life.RUNNING, Life.UNREAPED):
+            execution.life = Life.LOST
+            self.live.pop(execution.token.key, None)
+            self._leave(execution.owner)
 
     def hire(self, capabilities: frozenset[str], slots: int, sure: bool = False) -> SimulatedWorker:
         """Start a worker process; it registers soon, late or never."""

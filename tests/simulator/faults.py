@@ -24,6 +24,7 @@ class Fault(StrEnum):
     WORKER_BROKEN = "worker broken"
     WORKER_EXHAUSTED = "worker exhausted"
     START_TORN = "worker killed between intent and process"
+    UNKILLABLE = "process hangs in the kernel"
     CLOCK_JUMP = "clock jumps forward"
 
 
@@ -46,6 +47,7 @@ _WORST = {
     Fault.WORKER_BROKEN: 0.02,
     Fault.WORKER_EXHAUSTED: 0.02,
     Fault.START_TORN: 0.03,
+    Fault.UNKILLABLE: 0.2,
     Fault.CLOCK_JUMP: 0.02,
 }
 """The highest probability of each, wherever it could strike."""

@@ -25,15 +25,15 @@ def decided(run: Run, tasks: Mapping[int, Task]) -> bool:
     """A critical task failed for good or can never start, and the policy lets nothing new start."""
     if run.plan.mirrors_tasks or run.plan.failure_policy is OnFailure.CONTINUE:
         return False
-    return any(_doomed(task, tasks) for task in tasks.values())
+    return any(_doomed(run, task, tasks) for task in tasks.values())
 
 
-def _doomed(task: Task, tasks: Mapping[int, Task]) -> bool:
+def _doomed(run: Run, task: Task, tasks: Mapping[int, Task]) -> bool:
     if not task.plan.fails_run or task.pardon or task.asking or task.blocked:
         return False
     if task.final or task.phase in (Phase.FAILED, Phase.CANCELLED):
         return True
-    if task.phase not in (Phase.IDLE, Phase.QUEUED):
+    if task.phase not in (Phase.IDLE, Phase.QUEUED) or run.machine != "orchestration.workstream":
         return False
     return any(_barred(tasks[need], tasks) for need in task.plan.needs)
 
@@ -85,7 +85,9 @@ class Footing:
         if self._live.get(run.number):
             return "live attempt"
         if run.ending is not None:
-            return None
+            checked = [task for task in self._model.tasks_of(run) if task.checking]
+            lacking = any(not self.takers(task.plan.capabilities) for task in checked)
+            return "no capacity for its last checks" if lacking and run.plan.finishes_checks else None
         if any(self._moves(run, task) for task in self._model.tasks_of(run)):
             return "task"
         return None

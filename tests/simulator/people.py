@@ -58,13 +58,12 @@ class People:
     def submit(self) -> None:
         random = self._random
         self._begun += 1
-        requester = random.choice((*PEOPLE, None))
+        requester = random.choice((*PEOPLE, ""))
         self._say(
             Submit(
                 id=self._wire.next_id(),
-                actor=requester or "cron",
+                actor=requester,
                 plan=self._author.plan(),
-                requester=requester,
                 params=self._author.params(),
             )
         )
@@ -113,11 +112,9 @@ class People:
             return Cancel(id=name, actor="ben", run=run.number, force=True)
         self._begun += 1
         if kind < 0.6:
-            return Resume(id=name, actor="ada", run=run.number, requester="ada")
+            return Resume(id=name, actor="ada", run=run.number)
         task = random.randint(1, len(run.plan.tasks)) if random.random() < 0.6 else None
-        return Rerun(
-            id=name, actor="ben", run=run.number, task=task, dependents=random.random() < 0.5, requester="ben"
-        )
+        return Rerun(id=name, actor="ben", run=run.number, task=task, dependents=random.random() < 0.5)
 
     def _on_task(self, run: Run, task: Task) -> None:
         random = self._random
@@ -186,7 +183,7 @@ class People:
             AbandonRun(id=name, actor=actor, run=9999),
             PauseWorker(id=name, actor=actor, worker="nobody"),
             DrainWorker(id=name, actor=actor, worker="nobody"),
-            Submit(id=name, actor="ada", requester="ada", plan=self._author.refused_plan()),
+            Submit(id=name, actor="ada", plan=self._author.refused_plan()),
         ]
         # A success of 000 may be corrected, so it is not over for ever.
         over = [run for run in runs if run.terminal and run.machine != "pipeline.workstream"]

@@ -57,8 +57,9 @@ class Rules:
             elif isinstance(change.after, Task) and change.after.pardon is Pardon.CARRIED:
                 self._carried(change.after)
         self._told(decision, opened)
+        reopened = any(isinstance(change, Fact) and change.name == "reopened" for change in decision.changes)
         for timer in decision.timers:
-            if isinstance(timer, TimerSet) and timer.kind is TimerKind.RETRY:
+            if isinstance(timer, TimerSet) and timer.kind is TimerKind.RETRY and not reopened:
                 self._backs_off(timer, decision.at)
 
     def _backs_off(self, timer: TimerSet, now: int) -> None:

@@ -27,10 +27,12 @@ class Execution:
     pid: int | None = None
     exit_code: int = 0
     """What it exits with, once it has."""
-    tail: str = ""
+    matched: frozenset[str] = frozenset()
     fingerprint: str | None = None
     stubborn: bool = False
     """It ignores a polite request to stop."""
+    unkillable: bool = False
+    """It hangs in the kernel: even a kill takes its time."""
     adopted: bool = False
     forgotten: bool = False
     told: int = 0

@@ -17,8 +17,8 @@ from engine.core.plan import (
     Test,
     Tool,
     WhenOpen,
-    refusals,
 )
+from engine.core.refusals import refusals
 from engine.machines import RUN_MACHINES, TASK_MACHINES, Lifecycle, RunCue, TaskCue, named
 
 TOOLS = ("aider", "make", "pytest", "scp")
@@ -185,7 +185,7 @@ class Author:
             expected_exits=frozenset({0, 3}) if self._maybe(0.5) else frozenset({0}),
             errors=(self._rule(),) if self._maybe(0.5) else (),
             checks=random.choice((1, 1, 2)) if self._maybe() else 0,
-            has_cancel_hook=self._maybe(),
+            has_cancel_hook=uses is None and self._maybe(),
             critical=not self._maybe(),
             optional=self._maybe(0.5),
             when=self._when(needs) if self._maybe() else (),
