@@ -1,7 +1,7 @@
 """What a person may do to what is stuck: the arrows of the documented recoveries, with their guards."""
 
 from engine.core import cancel, outcomes
-from engine.core.book import LIVE, Standing
+from engine.core.book import LIVE, Standing, satisfies
 from engine.core.draft import Draft
 from engine.core.errors import Refused
 from engine.core.holds import admit
@@ -22,6 +22,8 @@ def reset_task(draft: Draft, signal: ResetTask) -> None:
     task, run = _open_task(draft, signal.run, signal.task, "reset")
     if not draft.answers(task, TaskCue.RESET):
         raise _refused(task, "reset")
+    if satisfies(task):
+        raise Refused(f"reset {task.label}", "it is optional, and what needs it has gone on without it")
     run = _reopened(draft, run)
     draft.disarm(task.ref, TimerKind.PROBE)
     draft.move_task(

@@ -157,8 +157,10 @@ def _bounds(where: str, part: Plan | TaskPlan | Retry | Approval | Clause | Tool
     for name, least in AT_LEAST.items():
         value = getattr(part, name, None)
         most = 1 if name == "jitter" else AT_MOST
-        if isinstance(value, int | float) and not least <= value <= most:
-            found.append(f"{where}: {name} is {least:g} to {most:g}, not {value}")
+        if not isinstance(value, int | float) or least <= value <= most:
+            continue
+        bound = f"at most {most:,}" if value > most else f"at least {least:g}"
+        found.append(f"{where}: {name} is {bound}, not {value}")
     inner = [getattr(part, "retry", None), getattr(part, "approval", None), *getattr(part, "clauses", ())]
     for deeper in inner:
         if deeper is not None:

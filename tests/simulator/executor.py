@@ -247,7 +247,7 @@ class Executor:
         if execution.life is not Life.RUNNING:
             return
         owner = execution.owner
-        self.live.pop(execution.token.key, None)
+        del self.live[execution.token.key]
         if exit_code is not None:
             execution.exit_code = exit_code
         if not owner.alive or (execution.adopted and self._random.random() < 0.7):
@@ -264,9 +264,10 @@ class Executor:
 
     def _vanish(self, execution: Execution) -> None:
         """It is killed, and nobody was there to see how it ended."""
+        if execution.life is Life.RUNNING:
+            del self.live[execution.token.key]
         if execution.life in (Life.RUNNING, Life.UNREAPED):
             execution.life = Life.LOST
-            self.live.pop(execution.token.key, None)
             self._leave(execution.owner)
 
     def hire(self, capabilities: frozenset[str], slots: int, sure: bool = False) -> SimulatedWorker:
