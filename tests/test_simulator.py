@@ -17,7 +17,7 @@ from engine.core.errors import Refused
 from engine.core.explain import Explanation
 from engine.core.model import Model, Snapshot
 from engine.core.plan import Settings
-from engine.core.ready import Why
+from engine.core.ready import OPEN, Why
 from engine.core.records import Ref
 from engine.core.signals import Signal
 from engine.machines import Kind
@@ -252,7 +252,7 @@ CRIPPLED: list[tuple[str, Callable[..., object], str]] = [
     ("engine.core.breakers.count_failure", nothing, "its history says"),
     ("engine.core.outcomes.backoff", lambda *_: 1, "failures"),
     ("engine.core.holds.quorum", lambda *_: True, "was approved by"),
-    ("engine.core.dispatch.run_blocker", nothing, "starts although"),
+    ("engine.core.dispatch.openness", lambda *_: OPEN, "starts although"),
     ("engine.core.dispatch.breaker_blocker", nothing, "starts although"),
     ("engine.core.draft.Draft.disarm", nothing, "is over and its timer|fired and is still set"),
     ("engine.core.workers.doubt", lambda *_: 1 / 0, "ZeroDivisionError"),
