@@ -201,21 +201,7 @@ class Draft(Book):
             "entered": self.now,
         }
         after = evolve(record, {**sets, **own})
-        change = Transition(
-            record.ref,
-            machine.name,
-            arrow.source,
-            event,
-            arrow.target,
-            arrow.kind,
-            version,
-            sets,
-            reason or self.signal.reason,
-            opens,
-            closes,
-            after,
-        )
-        self._record(change, after)
+        self._took(arrow, machine, version, sets, reason, after, opens, closes)
         return after
 
     def _take_region(
@@ -240,22 +226,25 @@ class Draft(Book):
                 f"{region}_version": version,
             },
         )
-        change = Transition(
-            worker.ref,
-            machine.name,
-            arrow.source,
-            event,
-            arrow.target,
-            arrow.kind,
-            version,
-            sets,
-            reason or self.signal.reason,
-            None,
-            None,
-            after,
-        )
-        self._record(change, after)
+        self._took(arrow, machine, version, sets, reason, after)
         return after
+
+    def _took(
+        self,
+        arrow: Arrow,
+        machine: Machine,
+        version: int,
+        sets: Values,
+        reason: str | None,
+        after: Record,
+        opens: Attempt | None = None,
+        closes: Closing | None = None,
+    ) -> None:
+        why = reason or self.signal.reason
+        way = (arrow.source, arrow.event, arrow.target, arrow.kind)
+        self._record(
+            Transition(after.ref, machine.name, *way, version, sets, why, opens, closes, after), after
+        )
 
     def _arrow(self, machine: Machine, state: str, event: str, values: Values, ref: Ref) -> Arrow:
         story = self._stories.setdefault(ref, [])

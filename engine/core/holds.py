@@ -16,30 +16,21 @@ from engine.machines import MACHINES, InvalidTransitionError, Phase, RunCue, Tas
 ANYONE = Clause()
 
 
-def place_run(draft: Draft, run: Run) -> bool:
-    """Hold a new run, or let it wait; False when nothing keeps it."""
-    plan = run.plan
-    if plan.approval is not None:
-        draft.move_run(run, RunCue.HOLD, hold=Hold(plan.approval))
-        draft.arm(run.ref, TimerKind.EXPIRY, plan.approval.expires)
-    elif plan.wait is not None:
-        draft.move_run(run, RunCue.WAIT)
-    if plan.wait is not None:
-        draft.arm(run.ref, TimerKind.WAIT, plan.wait)
-    return plan.approval is not None or plan.wait is not None
-
-
-def place_task(draft: Draft, task: Task) -> bool:
-    """The same for a task whose needs are met."""
-    plan = task.plan
-    if plan.approval is not None:
-        draft.move_task(task, TaskCue.HOLD, hold=Hold(plan.approval))
-        draft.arm(task.ref, TimerKind.EXPIRY, plan.approval.expires)
-    elif plan.wait is not None:
-        draft.move_task(task, TaskCue.WAIT)
-    if plan.wait is not None:
-        draft.arm(task.ref, TimerKind.WAIT, plan.wait)
-    return plan.approval is not None or plan.wait is not None
+def place(draft: Draft, record: Run | Task) -> bool:
+    """Hold a new run or a task whose needs are met, or let it wait; False when nothing keeps it."""
+    approval, wait = record.plan.approval, record.plan.wait
+    if approval is None and wait is None:
+        return False
+    sets: dict[str, object] = {} if approval is None else {"hold": Hold(approval)}
+    if isinstance(record, Run):
+        draft.move_run(record, RunCue.WAIT if approval is None else RunCue.HOLD, sets)
+    else:
+        draft.move_task(record, TaskCue.WAIT if approval is None else TaskCue.HOLD, sets)
+    if approval is not None:
+        draft.arm(record.ref, TimerKind.EXPIRY, approval.expires)
+    if wait is not None:
+        draft.arm(record.ref, TimerKind.WAIT, wait)
+    return True
 
 
 # ---- votes

@@ -84,7 +84,7 @@ def create_run(
         pass_over(draft, draft.task((run.number, number)), pardon)
     if draft.answers(run, RunCue.PLANNED):
         run = draft.move_run(run, RunCue.PLANNED)
-    if holds.place_run(draft, run):
+    if holds.place(draft, run):
         return draft.run(run.number)
     if draft.answers(run, RunCue.ADMIT):
         run = draft.move_run(run, RunCue.ADMIT)
@@ -101,7 +101,7 @@ def make_ready(draft: Draft, key: TaskKey) -> None:
         return
     if not holds_true(draft, run, task):
         pass_over(draft, task, Pardon.CONDITION)
-    elif not holds.place_task(draft, task) and draft.answers(task, TaskCue.READY):
+    elif not holds.place(draft, task) and draft.answers(task, TaskCue.READY):
         draft.move_task(task, TaskCue.READY)
 
 
