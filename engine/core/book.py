@@ -30,7 +30,10 @@ V = TypeVar("V")
 
 
 class Table(Generic[K, V]):
-    """A mapping that may lie over another: reads fall through, writes and removals stay on top."""
+    """A mapping that may lie over another: reads fall through, writes and removals stay on top.
+
+    Two layers at most: a draft lies over a model, and nothing over a draft.
+    """
 
     __slots__ = ("base", "own")
 
@@ -42,7 +45,7 @@ class Table(Generic[K, V]):
         own = self.own
         if key in own:
             return own[key]
-        return None if self.base is None else self.base.get(key)
+        return None if self.base is None else self.base.own.get(key)
 
     def put(self, key: K, value: V) -> None:
         self.own[key] = value
