@@ -331,6 +331,11 @@ class Draft(Book):
         tasks = [self.task(key) for key in {**self.model.live.get(run, {}), **dict.fromkeys(own)}]
         return [task for task in tasks if task.live is not None]
 
+    @property
+    def reach(self) -> int:
+        """How many runs this decision has touched."""
+        return len(self._tallies.own)
+
     def affected_runs(self) -> list[Run]:
         """Runs that changed, or one of whose tasks did."""
         return [self.run(number) for number in {**self._tallies.own, **self._runs.own}]

@@ -56,7 +56,7 @@ def ended(draft: Draft, signal: AttemptEnded) -> None:
     task = draft.task(signal.token.key)
     if draft.answers(task, TaskCue.REGAINED):
         task = draft.move_task(task, TaskCue.REGAINED)
-    if attempt.stopping in CANCELLED and signal.token.purpose is not Purpose.HOOK:
+    if _halted(draft, task, attempt):
         breakers.free_probe(draft, attempt.tool, attempt.token)
         outcomes.halted(draft, task, attempt, closing)
         return
@@ -136,6 +136,13 @@ def adopted(draft: Draft, signal: AttemptAdopted) -> None:
 
 
 # ---- by purpose
+
+
+def _halted(draft: Draft, task: Task, attempt: Attempt) -> bool:
+    """Whether it ended because it was cancelled, in a machine that has a word for that."""
+    if attempt.token.purpose is Purpose.HOOK or attempt.stopping not in CANCELLED:
+        return False
+    return draft.answers(task, TaskCue.STOPPED)
 
 
 def _work_ended(draft: Draft, task: Task, attempt: Attempt, signal: AttemptEnded, closing: Closing) -> None:
@@ -245,20 +252,20 @@ def _lose(draft: Draft, attempt: Attempt, evidence: str, ran: bool, exit_code: i
     breakers.free_probe(draft, attempt.tool, token)
     if token.purpose is Purpose.HOOK:
         outcomes.hook_failed(draft, task, closing, f"its cancel hook was lost: {evidence}")
-    elif attempt.stopping in CANCELLED:
+    elif _halted(draft, task, attempt):
         outcomes.halted(draft, task, attempt, closing)
     elif token.purpose is Purpose.WORK:
         outcomes.lost(draft, task, closing, evidence, ran)
     elif token.purpose is Purpose.HEALTH:
         outcomes.unwatch(draft, task)
         _refuse_probe(draft, task, closing, f"its health command was lost: {evidence}", unused=True)
-    elif task.check_losses < MAX_CHECK_LOSSES:
+    elif task.check_losses < MAX_CHECK_LOSSES and attempt.stopping is None:
         outcomes.unwatch(draft, task)
         if draft.answers(task, TaskCue.REGAINED):
             task = draft.move_task(task, TaskCue.REGAINED)
         draft.note(task, "check_lost", evidence, closes=closing, check_losses=task.check_losses + 1)
     else:
-        outcomes.failed(draft, task, closing, "its checks were lost too often", cues=outcomes.CHECKS_FAILED)
+        outcomes.failed(draft, task, closing, "its checks came to no verdict", cues=outcomes.CHECKS_FAILED)
 
 
 def _final_checks_lost(draft: Draft, run: Run, closing: Closing, evidence: str) -> None:

@@ -7,7 +7,17 @@ from engine.core.dispatch import lane_blocker
 from engine.core.errors import Refused
 from engine.core.model import Model
 from engine.core.plan import SECOND
-from engine.core.ready import Blocker, Why, final_checks_ready, lane_of, run_blocker, task_blocker, unmet_need
+from engine.core.ready import (
+    CHECKS_ONLY,
+    Blocker,
+    Why,
+    final_checks_ready,
+    lane_of,
+    openness,
+    run_blocker,
+    task_blocker,
+    unmet_need,
+)
 from engine.core.records import Entity, Ref, Run, Stop, Task, TimerKind
 
 _MOVES = {
@@ -73,7 +83,7 @@ def task_reason(model: Model, task: Task) -> Blocker:
         return run_blocker(model, run) or own
     lane = lane_of(run, task)
     blocker = run_blocker(model, run)
-    if blocker is not None and not (task.checking and blocker.why is Why.FAILURE):
+    if blocker is not None and not (task.checking and openness(model, run) == CHECKS_ONLY):
         return blocker
     return lane_blocker(model, lane) or Blocker(Why.TURN)
 

@@ -19,7 +19,7 @@ def finish(draft: Draft) -> None:
         elif draft.touched_runs:
             number = draft.touched_runs.popitem()[0]
             settled[number] = settled.get(number, 0) + 1
-            if settled[number] > MAX_SETTLINGS + len(draft.affected_runs()):
+            if settled[number] > MAX_SETTLINGS + draft.reach:
                 raise FuseBlown(f"run {number}", draft.signal.id, ("it does not settle",) * settled[number])
             settle(draft, number)
         else:

@@ -201,7 +201,7 @@ def _mirror(draft: Draft, run: Run) -> bool:
     draft.failed_in.discard(number)
     draft.due_in.discard(number)
     exhausted = bad(draft, number) + draft.tally(number)[Standing.STRANDED]
-    if exhausted and run.plan.failure_policy is OnFailure.CANCEL and draft.tally(number)[LIVE]:
+    if exhausted and run.plan.failure_policy is OnFailure.CANCEL and run.phase is not Phase.FAILED:
         for task in draft.live_tasks(number):
             if task.live is not None and task.live.purpose is Purpose.WORK:
                 halt_task(draft, task)

@@ -90,14 +90,15 @@ def _grace_over(draft: Draft, task: Task) -> None:
     attempt = draft.attempt(task.live) if task.live is not None else None
     if attempt is None or attempt.worker is None:
         return
-    if attempt.stopping is Stop.CANCEL:
-        draft.note_attempt(attempt, stopping=Stop.KILLED)
-    elif attempt.token.purpose is Purpose.HOOK:
+    if attempt.token.purpose is Purpose.HOOK:
         draft.note_attempt(attempt, fenced=True, doubt=False)
         data = {"token": str(attempt.token)}
         task = draft.note(task, "not_proven_gone", data=data, live=None, fenced=attempt.token)
         outcomes.hook_failed(draft, task, None, "its cancel hook did not end")
         return
+    ending = draft.run(task.run).ending is not None
+    if attempt.stopping is Stop.CANCEL or (attempt.stopping is Stop.TIMEOUT and ending):
+        attempt = draft.note_attempt(attempt, stopping=Stop.KILLED)
     elif attempt.stopping is Stop.KILLED and draft.answers(task, TaskCue.FORCED):
         draft.note(task, "not_proven_gone", data={"token": str(attempt.token)})
         outcomes.forced(draft, draft.task(task.key), "it is not proven gone")

@@ -318,7 +318,7 @@ def test_a_check_that_was_lost_runs_again_three_times_and_then_has_failed(machin
     assert {token.purpose for token in checks} == {Purpose.CHECK}
     assert len(set(checks)) == 4
     assert scene.task(1, 1).live is None
-    assert scene.task(1, 1).error == "its checks were lost too often"
+    assert scene.task(1, 1).error == "its checks came to no verdict"
 
 
 def test_final_checks_that_were_lost_run_again_three_times_and_then_have_failed() -> None:

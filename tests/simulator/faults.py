@@ -12,6 +12,7 @@ class Fault(StrEnum):
     SIGNAL_LOST = "signal lost"
     SIGNAL_TWICE = "signal told twice"
     SIGNAL_LATE = "signal late, overtaken by others"
+    COMMAND_TWICE = "command given twice"
     TIMER_TWICE = "timer fired twice"
     INSTRUCTION_LOST = "instruction lost before it was confirmed"
     INSTRUCTION_TWICE = "instruction delivered twice"
@@ -35,6 +36,7 @@ _WORST = {
     Fault.SIGNAL_LOST: 0.25,
     Fault.SIGNAL_TWICE: 0.25,
     Fault.SIGNAL_LATE: 0.4,
+    Fault.COMMAND_TWICE: 0.2,
     Fault.TIMER_TWICE: 0.2,
     Fault.INSTRUCTION_LOST: 0.25,
     Fault.INSTRUCTION_TWICE: 0.25,

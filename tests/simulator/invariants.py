@@ -8,7 +8,7 @@ from engine.core.derive import derive_workstream
 from engine.core.model import Model, Snapshot
 from engine.core.plan import OnFailure, Settings
 from engine.core.records import Attempt, Entity, Record, Ref, Run, Task, TaskKey, TimerKind, Token, Worker
-from engine.machines import Phase
+from engine.machines import MACHINES, Phase, TaskCue
 from tests.simulator.footing import Footing, fulfilled
 from tests.simulator.ledger import Ledger
 from tests.simulator.rules import Rules
@@ -159,6 +159,9 @@ class Invariants:
             held = sorted(self._held.get(worker.id, {}))
             if sorted(model.holds(worker.id)) != held:
                 raise self._broken(worker.ref, f"{worker.id} holds {model.holds(worker.id)}, open are {held}")
+            silent = worker.health_phase in (Phase.IDLE, Phase.RECOVERING) or worker.frozen
+            if silent and not over(worker) and (worker.ref, TimerKind.GIVE_UP) not in self._store.timers:
+                raise self._broken(worker.ref, f"{worker.id} is {worker.health} and is never given up")
             if (worker.health_phase is Phase.ACTIVE) != bool(held) and worker.health_phase in (
                 Phase.ACTIVE,
                 Phase.QUEUED,
@@ -173,9 +176,11 @@ class Invariants:
                 self._children(model, run)
                 continue
             self._derived(model, run)
+            self._has_timeout(run)
             self._stands(run, footing.of_run(run), witness)
             for task in model.tasks_of(run):
                 if not task.terminal:
+                    self._rests(model, run, task)
                     self._stands(task, footing.of_task(task), witness)
 
     def _stands(self, record: Run | Task, footing: str | None, witness: Witness) -> None:
@@ -191,11 +196,31 @@ class Invariants:
     def _has_deadline(self, attempt: Attempt) -> None:
         """No execution on a worker goes on for ever."""
         token = attempt.token
-        if attempt.worker is None or attempt.fenced:
+        if attempt.fenced or (attempt.worker is None and not self._store.task(token.key).plan.timeout):
+            return
+        if attempt.worker is None and attempt.stopping is not None:
             return
         ref = Ref(Entity.TASK, token.key) if token.task else Ref(Entity.RUN, token.run)
         if not any((ref, kind) in self._store.timers for kind in DEADLINES):
             raise self._broken(ref, f"{attempt} has neither deadline nor grace")
+
+    def _has_timeout(self, run: Run) -> None:
+        """A run that may take only so long is timed from its start until its end has begun."""
+        if run.plan.timeout is None or run.started is None or run.ending is not None:
+            return
+        if run.phase is not Phase.FAILED and (run.ref, TimerKind.TIMEOUT) not in self._store.timers:
+            raise self._broken(run.ref, f"{run.ref} may take {run.plan.timeout} and nothing times it")
+
+    def _rests(self, model: Model, run: Run, task: Task) -> None:
+        """Under an ending nothing is timed to be tried again, and behind an open breaker no retry waits."""
+        if run.ending is not None and task.live is None:
+            for kind in (TimerKind.RETRY, TimerKind.PROBE):
+                if (task.ref, kind) in self._store.timers:
+                    raise self._broken(task.ref, f"{task.ref} has a timer {kind} and its run is ending")
+        breaker = model.breaker(task.plan.tool) if task.plan.tool is not None else None
+        if breaker is not None and breaker.phase is Phase.PARKED and task.phase is Phase.BACKOFF:
+            if MACHINES[task.machine].steps(TaskCue.PARK, task.state) and run.ending is None:
+                raise self._broken(task.ref, f"{task.ref} waits to retry and breaker {breaker.tool} is open")
 
     def _children(self, model: Model, run: Run) -> None:
         """A run that has ended leaves no sub-run behind."""

@@ -51,7 +51,7 @@ class People:
         """Commands that must be refused, whatever has happened meanwhile."""
 
     def _say(self, signal: Signal) -> None:
-        self._wire.arrive(signal)
+        self._wire.command(signal)
 
     # ---- beginning
 
@@ -140,9 +140,14 @@ class People:
         name = self._wire.next_id()
         if random.random() < 0.75:
             digest = random.choice((None, plan.digest, "another"))
+            if digest == "another":
+                self.nonsense.add(name)
             self._say(Approve(id=name, actor=voter, target=ref, digest=digest))
         else:
-            self._say(Reject(id=name, actor=voter, target=ref, reason=random.choice((None, "too risky"))))
+            reason = random.choice((None, "too risky", "too risky"))
+            if reason is None:
+                self.nonsense.add(name)
+            self._say(Reject(id=name, actor=voter, target=ref, reason=reason))
 
     def _on_worker(self, model: Model) -> None:
         workers = list(model.workers())

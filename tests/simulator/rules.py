@@ -3,11 +3,22 @@
 Follows every committed change in its order, so each is judged by what was true just then.
 """
 
-from engine.core.decision import AttemptNoted, Created, Decision, Fact, Start, TimerSet, Transition
-from engine.core.plan import Clause, Settings
+from engine.core.decision import (
+    AttemptNoted,
+    Closing,
+    Created,
+    Decision,
+    Fact,
+    Halt,
+    Start,
+    TimerSet,
+    Transition,
+)
+from engine.core.plan import Clause, Settings, Test
 from engine.core.records import (
     Attempt,
     Breaker,
+    Circuit,
     Entity,
     Hold,
     Pardon,
@@ -22,6 +33,7 @@ from engine.core.records import (
 from engine.machines import Phase
 from tests.simulator.footing import decided, fulfilled
 from tests.simulator.store import SimulatedStore
+from tests.simulator.verdicts import misjudged
 from tests.simulator.violation import Violation, brief, story
 
 RESTING = (Phase.HELD, Phase.WAITING, Phase.BACKOFF, Phase.FAILED, Phase.RECOVERING)
@@ -38,8 +50,12 @@ class Rules:
 
     def follow(self, decision: Decision) -> None:
         opened: list[Attempt] = []
+        closed: list[tuple[Ref, Attempt, Closing]] = []
+        stopped: list[Attempt] = []
         for change in decision.changes:
             if isinstance(change, AttemptNoted):
+                if self._open[change.token].stopping is None and change.after.stopping is not None:
+                    stopped.append(change.after)
                 self._open[change.token] = change.after
                 continue
             before = self._seen.get(change.ref)
@@ -47,9 +63,10 @@ class Rules:
             if isinstance(change, Created):
                 continue
             if change.closes is not None:
-                del self._open[change.closes.token]
+                closed.append((change.ref, self._open.pop(change.closes.token), change.closes))
             if change.opens is not None:
                 self._starts(change, change.opens, before)
+                self._cooled(change.opens, before, decision.at)
                 self._open[change.opens.token] = change.opens
                 opened.append(change.opens)
             if isinstance(change, Transition):
@@ -57,6 +74,12 @@ class Rules:
             elif isinstance(change.after, Task) and change.after.pardon is Pardon.CARRIED:
                 self._carried(change.after)
         self._told(decision, opened)
+        self._halted(decision, stopped)
+        for ref, attempt, closing in closed:
+            after = self._seen[ref]
+            assert isinstance(after, Task | Run)
+            if wrong := misjudged(attempt, closing, after, self._run):
+                raise self._broken(ref, wrong)
         reopened = any(isinstance(change, Fact) and change.name == "reopened" for change in decision.changes)
         for timer in decision.timers:
             if isinstance(timer, TimerSet) and timer.kind is TimerKind.RETRY and not reopened:
@@ -98,6 +121,17 @@ class Rules:
             if known is None or known.worker != worker:
                 raise Violation(f"{worker} is told to start {token}, which is not open there")
 
+    def _halted(self, decision: Decision, stopped: list[Attempt]) -> None:
+        """What is to stop on a worker is told so, and what is told so is known to be stopping."""
+        told = {one.token for one in decision.instructions if isinstance(one, Halt)}
+        for attempt in stopped:
+            if attempt.worker is not None and attempt.token not in told and attempt.token in self._open:
+                raise Violation(f"{attempt.token} is to stop ({attempt.stopping}) and nobody tells it")
+        for token in told:
+            known = self._open.get(token)
+            if known is not None and known.stopping is None and not known.fenced:
+                raise Violation(f"{token} is told to end and nothing says why")
+
     def _starts(self, change: Transition | Fact, attempt: Attempt, before: Record | None) -> None:
         if not isinstance(change.after, Task) or attempt.token.purpose is not Purpose.WORK:
             return
@@ -105,10 +139,21 @@ class Rules:
         refused = self._run_refuses(run) or self._tool_refuses(attempt)
         if refused is None and any(not fulfilled(self._task(task.run, need)) for need in task.plan.needs):
             refused = "a need is not met"
+        if any(not _holds(run, test) for test in task.plan.when):
+            refused = "its condition is false"
         if not isinstance(before, Task) or attempt.token.attempt != before.attempt + 1:
             refused = f"{before and brief(before)} came before it"
         if refused is not None:
             raise self._broken(task.ref, f"{attempt.token} starts although {refused}")
+
+    def _cooled(self, attempt: Attempt, before: Record | None, now: int) -> None:
+        """A task leaves its own open circuit only after the cooldown."""
+        if isinstance(before, Task) and before.phase is Phase.PARKED and before.circuit is Circuit.OWN:
+            cooldown = self._settings.tool(before.plan.tool).cooldown
+            if now - before.entered < cooldown:
+                raise self._broken(
+                    before.ref, f"{attempt.token} starts {now - before.entered} of {cooldown} early"
+                )
 
     def _run_refuses(self, run: Run) -> str | None:
         if run.terminal or run.ending is not None or run.phase in RESTING:
@@ -136,8 +181,11 @@ class Rules:
         if limit is not None and live >= limit:
             return f"{live} of {limit} run {tool}"
         breaker = self._seen.get(Ref(Entity.BREAKER, tool))
-        if not isinstance(breaker, Breaker) or breaker.phase is Phase.ACTIVE:
+        if not isinstance(breaker, Breaker):
             return None
+        if breaker.phase is Phase.ACTIVE:
+            full = breaker.ramp is not None and live >= breaker.ramp
+            return f"breaker {tool} has just closed and {live} run" if full else None
         if breaker.phase is Phase.PARKED:
             return f"breaker {tool} is open"
         probe = breaker.probe
@@ -159,6 +207,10 @@ class Rules:
             self._carried(after)
         if isinstance(after, Run) and after.terminal:
             self._ended(after)
+        if isinstance(after, Task) and after.pardon is Pardon.CONDITION and change.sets.get("pardon"):
+            run = self._run(after.run)
+            if not any(not _holds(run, test) or test.subject.startswith("needs") for test in after.plan.when):
+                raise self._broken(change.ref, f"{change.ref} is left out although its condition is true")
 
     def _granted(self, hold: Hold, requester: str | None) -> bool:
         voters = [vote.actor for vote in hold.votes]
@@ -197,3 +249,9 @@ class Rules:
 
     def _broken(self, ref: Ref, what: str) -> Violation:
         return Violation(what, story(self._store.history(ref)))
+
+
+def _holds(run: Run, test: Test) -> bool:
+    """Whether a part of a condition on a parameter is true; one on a need is not judged here."""
+    kind, _, name = test.subject.partition(".")
+    return kind != "params" or (run.params.get(name) == test.value) is test.equal

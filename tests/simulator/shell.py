@@ -20,6 +20,7 @@ from engine.machines import InvalidTransitionError
 from engine.store.gate import Conflict
 from tests.simulator.agenda import Agenda
 from tests.simulator.clock import Clock
+from tests.simulator.effects import missed
 from tests.simulator.executor import Executor
 from tests.simulator.faults import Fault, Faults
 from tests.simulator.people import People
@@ -100,10 +101,9 @@ class Shell:
 
     def step(self) -> None:
         """Decide some of what was told, and store it."""
-        batch = self._due_timers()
-        inbox = self._wire.inbox
-        for _ in range(min(len(inbox), self._random.randint(1, BATCH))):
-            batch.append(inbox.popleft())
+        timers, inbox = self._due_timers(), self._wire.inbox
+        told = [inbox.popleft() for _ in range(min(len(inbox), self._random.randint(1, BATCH)))]
+        batch = timers + told if self._random.random() < 0.5 else told + timers
         if not batch:
             self.committed = []
             return
@@ -153,6 +153,8 @@ class Shell:
             if decision:
                 model.apply(decision)
                 decisions.append(decision)
+            if missed(model, signal, decision):
+                raise Violation(f"{signal} was taken and did not do what it is for")
         decision = dispatch(model, now, batch[-1].id)
         if decision:
             model.apply(decision)

@@ -40,8 +40,14 @@ class Wire:
         else:
             self.arrive(signal)
 
+    def command(self, signal: Signal) -> None:
+        """From a person, who sees whether it arrived, and may be impatient."""
+        if self._faults.strikes(Fault.COMMAND_TWICE):
+            self._later(replace(signal, id=self.next_id()))
+        self.arrive(signal)
+
     def arrive(self, signal: Signal) -> None:
-        """From a person or from the engine itself: it arrives, if somebody is there."""
+        """It arrives, if somebody is there."""
         if self.up:
             self.inbox.append(signal)
 
