@@ -180,22 +180,21 @@ TAMPERED: list[tuple[dict[str, object], str]] = [
     ({"kind": Kind.CASCADE}, "not cascade"),
     ({"source": "nowhere"}, "was expected in"),
     ({"version": 77}, "was expected in"),
-    ({"sets": {"reason": "made up"}}, "does not fold to its record"),
+    ({"sets": {"ended": 77}}, "does not fold to its record|has no {'ended'}"),
 ]
 
 
 @pytest.mark.parametrize(("tampered", "words"), TAMPERED, ids=lambda value: str(value))
 def test_a_transition_that_is_not_what_it_says_is_noticed(tampered: Mapping[str, object], words: str) -> None:
     shell = type("Tampering", (TamperingShell,), {"tampered": tampered})
-    assert words in first_violation(Parts(shell=shell)).what
+    assert re.search(words, first_violation(Parts(shell=shell)).what)
 
 
-def test_a_violation_names_its_seed_and_step_and_tells_the_story() -> None:
+def test_a_violation_names_its_seed_and_step() -> None:
     shell = type("Tampering", (TamperingShell,), {"tampered": {"event": "teleport"}})
-    violation = first_violation(Parts(shell=shell))
-    assert violation.seed in TRIED
+    violation = first_violation(Parts(shell=shell), [6])
+    assert violation.seed == 6
     assert violation.step > 0
-    assert violation.story
     assert str(violation).startswith(f"seed {violation.seed}, step {violation.step}: ")
 
 
@@ -246,7 +245,7 @@ def excuse(model: Model, ref: Ref, now: int) -> Explanation:
 CRIPPLED: list[tuple[str, Callable[..., object], str]] = [
     ("tests.simulator.shell.decide", impure, "changed the model|other next_run"),
     ("tests.simulator.shell.decide", fickle, "twice gave two answers"),
-    ("tests.simulator.shell.decide", obliging, "nonsense was granted"),
+    ("tests.simulator.shell.decide", obliging, "nonsense was granted|did not do what it is for"),
     ("tests.simulator.shell.dispatch", idle, "is stuck|says turn"),
     ("tests.simulator.witness.explain", excuse, "which is not so"),
     ("engine.core.breakers.count_failure", nothing, "its history says"),
@@ -255,7 +254,9 @@ CRIPPLED: list[tuple[str, Callable[..., object], str]] = [
     ("engine.core.dispatch.openness", lambda *_: OPEN, "starts although"),
     ("engine.core.dispatch.breaker_blocker", nothing, "starts although"),
     ("engine.core.draft.Draft.disarm", nothing, "is over and its timer|fired and is still set"),
-    ("engine.core.workers.doubt", lambda *_: 1 / 0, "ZeroDivisionError"),
+    ("engine.core.workers.doubt", nothing, "did not do what it is for"),
+    ("engine.core.cancel.stop_run", nothing, "did not do what it is for|nothing times it"),
+    ("engine.core.workers.give_up", lambda *_: 1 / 0, "ZeroDivisionError"),
 ]
 
 

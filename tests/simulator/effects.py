@@ -111,9 +111,7 @@ def _silent(model: Model, signal: WorkerQuiet) -> bool:
     worker = model.worker(signal.worker)
     if worker is None or worker.health_phase not in (Phase.RECOVERING, Phase.QUEUED, Phase.ACTIVE):
         return True
-    held = [model.attempt(token) for token in model.holds(worker.id)]
-    doubted = all(one is None or one.doubt or one.fenced for one in held)
-    return worker.frozen or (worker.health_phase is Phase.RECOVERING and doubted)
+    return worker.frozen or worker.health_phase is Phase.RECOVERING
 
 
 def _heard(model: Model, signal: WorkerBack) -> bool:
@@ -172,6 +170,9 @@ def missed(model: Model, signal: Signal, decision: Decision) -> bool:
         return True
     if isinstance(signal, WorkerBroken | WorkerGone | TerminateWorker) and decision:
         return not _reaped(model, signal.worker, decision)
+    if isinstance(signal, WorkerQuiet) and decision:
+        held = [model.attempt(token) for token in model.holds(signal.worker)]
+        return not all(one is None or one.doubt or one.fenced for one in held)
     return isinstance(signal, AttemptMissing) and not _sent_again(model, signal, decision)
 
 

@@ -108,6 +108,9 @@ class Footing:
         """A critical task failed, and the policy lets nothing new start."""
         return decided(run, {task.number: task for task in self._model.tasks_of(run)})
 
+    def open_tokens(self, task: Task) -> list[Token]:
+        return self._open.get(task.key, [])
+
     def tasks_alive(self, run: Run) -> int:
         return sum(1 for task in self._model.tasks_of(run) if self._open.get(task.key))
 

@@ -34,6 +34,8 @@ class Invariants:
         self._held: dict[str, dict[Token, bool]] = {}
         """For each worker what it holds, and whether it was adopted."""
         self._where: dict[Token, str] = {}
+        self._freed: dict[str, bool] = {}
+        """Workers that lost something in this decision, and whether it was adopted."""
         self._steps = 0
 
     def after(self, committed: list[Decision], model: Model | None, now: int, *, reloaded: bool) -> None:
@@ -41,6 +43,7 @@ class Invariants:
         self._steps += 1
         changed: dict[Ref, Record] = {}
         for decision in committed:
+            self._freed.clear()
             self._ledger.follow(decision)
             self._rules.follow(decision)
             for change in decision.changes:
@@ -70,14 +73,16 @@ class Invariants:
             self._open[token.key].remove(token)
             worker = self._where.pop(token, None)
             if worker is not None:
-                del self._held[worker][token]
+                self._freed[worker] = self._held[worker].pop(token)
         if change.opens is not None:
             attempt = change.opens
             alive = self._open.setdefault(attempt.token.key, [])
             alive.append(attempt.token)
             if len(alive) > 1:
                 raise self._broken(change.ref, f"two live attempts of one task: {alive[0]} and {alive[1]}")
-            self._hold(attempt, adopted=False)
+            # A check or a hook takes over the place of what it follows on the same worker.
+            follows = attempt.worker is not None and self._freed.pop(attempt.worker, False)
+            self._hold(attempt, adopted=follows)
 
     def _noted(self, attempt: Attempt) -> None:
         if self._where.get(attempt.token) != attempt.worker:

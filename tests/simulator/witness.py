@@ -52,8 +52,12 @@ class Witness:
         return bool(self._attempts(run, tasks))
 
     def _stopping(self, told: Explanation, run: Run, tasks: list[Task]) -> bool:
+        open_ones = [
+            self._model.attempt(token) for task in tasks for token in self._footing.open_tokens(task)
+        ]
         return run.ending is not None or any(
-            attempt.stopping is not None for attempt in self._attempts(run, tasks)
+            attempt is not None and (attempt.stopping is not None or attempt.fenced)
+            for attempt in (*open_ones, *self._attempts(run, []))
         )
 
     def _need(self, told: Explanation, run: Run, tasks: list[Task]) -> bool:
