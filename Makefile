@@ -28,8 +28,8 @@ format: $(READY) ## format the code and apply the linter's safe fixes
 	$(BIN)/ruff check --fix-only -q
 	$(BIN)/ruff format
 
-simulate: $(READY) ## run the simulator over SEEDS=1000 seeds
-	$(BIN)/python -m tests.simulator --seeds $(SEEDS)
+simulate: $(READY) ## run the simulator over SEEDS=1000 seeds, or over SEED=n alone
+	$(BIN)/python -m tests.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 bench: $(READY) ## measure, and print the figures the documentation quotes
 	$(BIN)/python -m benchmarks

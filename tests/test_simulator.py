@@ -88,7 +88,7 @@ def test_a_failing_seed_is_printed_with_the_command_that_repeats_it(
     assert __main__.main() == 1
     printed = capsys.readouterr().out
     assert "seed 7, step 9: the sky fell\n    it rained before" in printed
-    assert "python -m tests.simulator --seed 7" in printed
+    assert "make simulate SEED=7" in printed
 
 
 # ---- planted faults: in the parts of the world

@@ -145,6 +145,8 @@ def _fail(
         failures=task.failures + 1,
     )
     draft.failed_in.add(task.run)
+    if left and draft.run(task.run).ending is not None:
+        return
     if left:
         retry = draft.settings.retry_of(task.plan)
         draft.arm(task.ref, TimerKind.RETRY, backoff(retry, task.failures, draft.rand))

@@ -48,7 +48,7 @@ def transition(machine: str, state: str, event: str, values: Mapping[str, object
 
 
 def can_transition(machine: str, state: str, event: str, values: Mapping[str, object] | None = None) -> bool:
-    """Whether `transition` would answer with a state. Unknown machines and states still raise."""
+    """Whether `transition` would answer with a state. What is unknown or missing still raises."""
     try:
         transition(machine, state, event, values)
     except InvalidTransitionError:

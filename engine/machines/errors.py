@@ -83,7 +83,11 @@ class InvalidTransitionError(MachineError):
     def __str__(self) -> str:
         who = f"{self.entity} ({self.machine})" if self.entity else self.machine
         why = f": {self.because}" if self.because else ""
-        rest = f"allowed there: {', '.join(self.allowed)}" if self.allowed else "nothing is: it is final"
+        rest = (
+            f"allowed there: {', '.join(self.allowed)}"
+            if self.allowed
+            else "nothing is allowed there: it is final"
+        )
         return f"{who} in state {self.state} does not accept {self.event}{self._meant()}{why}; {rest}"
 
     def _meant(self) -> str:

@@ -71,7 +71,7 @@ def test_a_refusal_without_an_entity_names_the_machine() -> None:
 
 def test_a_refusal_in_a_final_state_says_that_it_is_final() -> None:
     assert str(refused("execution", "success", "START")) == (
-        "execution in state success does not accept START; nothing is: it is final"
+        "execution in state success does not accept START; nothing is allowed there: it is final"
     )
 
 

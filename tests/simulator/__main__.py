@@ -72,7 +72,7 @@ def print_coverage(report: Report) -> None:
     rarest = sorted((count, arrow) for arrow, count in report.arrows.items())[:10]
     print(f"arrows taken {len(documented) - len(never)} of {len(documented)}")
     for machine, source, event, target in never:
-        print(f"  never      {machine}: {source} --{event}--> {target}")
+        print(f"  not once   {machine}: {source} --{event}--> {target}")
     for count, (machine, source, event, target) in rarest:
         print(f"  {count:>9,}  {machine}: {source} --{event}--> {target}")
 
@@ -85,6 +85,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=cpu_count(), help="processes")
     parser.add_argument("--verbose", action="store_true", help="print every violation in full")
     options = parser.parse_args()
+    if options.seeds < 1 or options.jobs < 1:
+        parser.error("--seeds and --jobs are 1 or more")
     seeds = range(options.first, options.first + options.seeds)
     if options.seed is not None:
         seeds = range(options.seed, options.seed + 1)
@@ -102,9 +104,9 @@ def main() -> int:
 
     print_report(total, monotonic() - began)
     for violation in violations if options.verbose else violations[:SHOWN]:
-        print(f"\n{violation}\n    again: python -m tests.simulator --seed {violation.seed}")
-    if violations:
-        print(f"\n{len(violations)} of {total.seeds} seeds broke a promise")
+        print(f"\n{violation}\n    again: make simulate SEED={violation.seed}")
+    broken = f"{len(violations)} of {total.seeds:,} seeds broke a promise"
+    print(f"\n{broken}" if violations else f"\n{total.seeds:,} seeds, no promise broken")
     return 1 if violations else 0
 
 
