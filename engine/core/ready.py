@@ -233,7 +233,8 @@ def openness(book: Book, run: Run) -> int:
         return CHECKS_ONLY
     if blocker is None:
         return CHECKS_ONLY if run.phase is Phase.CHECKING else OPEN
-    return CHECKS_ONLY if blocker.why is Why.FAILURE else CLOSED
+    resting = run.phase in (Phase.FAILED, Phase.BACKOFF) and run.ending is None
+    return CHECKS_ONLY if resting or blocker.why is Why.FAILURE else CLOSED
 
 
 def final_checks_ready(run: Run) -> bool:

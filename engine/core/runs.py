@@ -227,7 +227,8 @@ def _mirror(draft: Draft, run: Run) -> bool:
 
 def _rest(draft: Draft, run: Run) -> None:
     """A failed workstream rests until a person mends or abandons it, or its time is over."""
-    if run.parent is not None and draft.tally(run.number)[LIVE] == 0:
+    tally = draft.tally(run.number)
+    if run.parent is not None and tally[LIVE] + tally[Standing.ACTIVE] == 0:
         end_run(draft, run, RunCue.ABANDONED, "its parent task fails with it")
     elif draft.timer(run.ref, TimerKind.ABANDON) is None:
         draft.arm(run.ref, TimerKind.ABANDON, run.plan.abandon_after)
