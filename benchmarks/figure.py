@@ -7,18 +7,20 @@ from time import perf_counter_ns
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What was measured, and the goal that it must not exceed, if it has one."""
+    """What was measured, and its goal if it has one: not to be exceeded, or to be reached."""
 
     name: str
     value: float
     unit: str
     goal: float | None = None
+    at_least: bool = False
 
     @property
     def verdict(self) -> str:
         if self.goal is None:
             return ""
-        return "met" if self.value <= self.goal else "missed"
+        reached = self.value >= self.goal if self.at_least else self.value <= self.goal
+        return "met" if reached else "missed"
 
 
 def best_of(repeats: int, *contestants: Callable[[], object]) -> Sequence[int]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.core.records import Attempt, Record, Ref, Stop, TimerKind, Token
+from engine.core.records import Attempt, Record, Ref, Report, Stop, TimerKind, Token
 from engine.machines import Kind
 
 
@@ -14,6 +14,7 @@ class Closing:
     token: Token
     outcome: str
     exit_code: int | None = None
+    report: Report | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Transition:
     reason: str | None
     opens: Attempt | None
     closes: Closing | None
+    since: int
+    """When the entity entered the state that it leaves."""
     after: Record = field(compare=False, repr=False)
 
 

@@ -5,6 +5,7 @@ go round in circles.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from engine.core.book import Book
 from engine.core.decision import (
@@ -36,7 +37,7 @@ from engine.core.records import (
     Worker,
     evolve,
 )
-from engine.core.signals import Signal
+from engine.core.signals import AttemptEnded, Signal
 from engine.machines import (
     MACHINES,
     Arrow,
@@ -201,7 +202,7 @@ class Draft(Book):
             "entered": self.now,
         }
         after = evolve(record, {**sets, **own})
-        self._took(arrow, machine, version, sets, reason, after, opens, closes)
+        self._took(arrow, machine, version, sets, reason, record.entered, after, opens, closes)
         return after
 
     def _take_region(
@@ -224,9 +225,11 @@ class Draft(Book):
                 region: arrow.target,
                 f"{region}_phase": machine.phase[arrow.target],
                 f"{region}_version": version,
+                f"{region}_entered": self.now,
             },
         )
-        self._took(arrow, machine, version, sets, reason, after)
+        since = worker.health_entered if machine is HEALTH else worker.control_entered
+        self._took(arrow, machine, version, sets, reason, since, after)
         return after
 
     def _took(
@@ -236,15 +239,24 @@ class Draft(Book):
         version: int,
         sets: Values,
         reason: str | None,
+        since: int,
         after: Record,
         opens: Attempt | None = None,
         closes: Closing | None = None,
     ) -> None:
         why = reason or self.signal.reason
         way = (arrow.source, arrow.event, arrow.target, arrow.kind)
+        closes = self._reported(closes)
         self._record(
-            Transition(after.ref, machine.name, *way, version, sets, why, opens, closes, after), after
+            Transition(after.ref, machine.name, *way, version, sets, why, opens, closes, since, after), after
         )
+
+    def _reported(self, closes: Closing | None) -> Closing | None:
+        """A closing with what was measured of the attempt, if this signal tells it."""
+        signal = self.signal
+        if closes is None or not isinstance(signal, AttemptEnded) or signal.report is None:
+            return closes
+        return replace(closes, report=signal.report) if closes.token == signal.token else closes
 
     def _arrow(self, machine: Machine, state: str, event: str, values: Values, ref: Ref) -> Arrow:
         story = self._stories.setdefault(ref, [])
@@ -288,6 +300,7 @@ class Draft(Book):
         elif closes is not None and closes.token == getattr(record, "live", None):
             sets["live"] = None
         after = evolve(record, sets)
+        closes = self._reported(closes)
         fact = Fact(record.ref, name, sets, reason or self.signal.reason, opens, closes, data, after)
         self._record(fact, after)
         return after

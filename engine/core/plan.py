@@ -152,6 +152,7 @@ class Plan:
     tasks: tuple[TaskPlan, ...]
     lifecycle: Lifecycle = LIFECYCLES["standard"]
     digest: str = ""
+    description: str = ""
     concurrency: int | None = None
     priority: int = 0
     timeout: int | None = None

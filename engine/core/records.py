@@ -5,7 +5,7 @@ Records are frozen: a change makes a new one. What can be derived from them is d
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
@@ -127,6 +127,29 @@ class Origin:
 
     run: int
     verb: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What one check said."""
+
+    name: str
+    passed: bool
+    duration: int
+    exit_code: int | None = None
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What whoever ran an attempt measured and kept of it. The core hands it on and decides nothing by it."""
+
+    output_size: int | None = None
+    cpu_time: int | None = None
+    peak_memory: int | None = None
+    artifacts: tuple[str, ...] = ()
+    diagnostics: str | None = None
+    checks: tuple[CheckResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +291,10 @@ class Worker:
     control_phase: Phase
     control_version: int
     created: int
+    health_entered: int
+    control_entered: int
+    workspace: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
     draining: bool = False
     frozen: bool = False
     """Idle and not heard of; it gets no work."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.core.plan import Plan
-from engine.core.records import Ref, TimerKind, Token
+from engine.core.records import Ref, Report, TimerKind, Token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,7 @@ class AttemptEnded(Signal):
     """
     fingerprint: str | None = None
     """What makes two errors the same; None when they cannot be compared."""
+    report: Report | None = None
     source: str = "worker"
 
 
@@ -95,6 +96,8 @@ class WorkerCreated(Signal):
     """A worker process was started; it has not registered yet."""
 
     worker: str
+    workspace: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,8 @@ class WorkerRegistered(Signal):
     worker: str
     slots: int
     capabilities: frozenset[str] = frozenset()
+    workspace: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
     source: str = "worker"
 
 

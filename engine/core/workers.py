@@ -25,14 +25,14 @@ from engine.machines import ControlCue, HealthCue, InvalidTransitionError, Machi
 
 def created(draft: Draft, signal: WorkerCreated) -> None:
     if draft.worker(signal.worker) is None:
-        worker = _make(draft, signal.worker, 0, frozenset())
+        worker = _make(draft, signal, 0, frozenset())
         draft.arm(worker.ref, TimerKind.GIVE_UP, draft.settings.register_within)
 
 
 def registered(draft: Draft, signal: WorkerRegistered) -> None:
     if signal.slots < 1:
         raise Refused(f"register {signal.worker}", "a worker has at least one slot")
-    worker = draft.worker(signal.worker) or _make(draft, signal.worker, signal.slots, signal.capabilities)
+    worker = draft.worker(signal.worker) or _make(draft, signal, signal.slots, signal.capabilities)
     if _left(worker):
         draft.tell(Dismiss(worker.id))
         return
@@ -41,12 +41,21 @@ def registered(draft: Draft, signal: WorkerRegistered) -> None:
             draft.tell(Ask(worker.id, draft.holds(worker.id)))
         return
     draft.disarm(worker.ref, TimerKind.GIVE_UP)
-    draft.move_worker(worker, HealthCue.REGISTERED, slots=signal.slots, capabilities=signal.capabilities)
+    draft.move_worker(
+        worker,
+        HealthCue.REGISTERED,
+        slots=signal.slots,
+        capabilities=signal.capabilities,
+        workspace=signal.workspace or worker.workspace,
+        metadata=signal.metadata or worker.metadata,
+    )
 
 
-def _make(draft: Draft, name: str, slots: int, capabilities: frozenset[str]) -> Worker:
+def _make(
+    draft: Draft, signal: WorkerCreated | WorkerRegistered, slots: int, capabilities: frozenset[str]
+) -> Worker:
     worker = Worker(
-        id=name,
+        id=signal.worker,
         slots=slots,
         capabilities=capabilities,
         health=HEALTH.initial,
@@ -56,6 +65,10 @@ def _make(draft: Draft, name: str, slots: int, capabilities: frozenset[str]) -> 
         control_phase=CONTROL.phase[CONTROL.initial],
         control_version=1,
         created=draft.now,
+        health_entered=draft.now,
+        control_entered=draft.now,
+        workspace=signal.workspace,
+        metadata=signal.metadata,
     )
     draft.create(worker, HEALTH.name, HEALTH.initial)
     draft.create(worker, CONTROL.name, CONTROL.initial)

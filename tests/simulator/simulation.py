@@ -198,7 +198,7 @@ class Simulation:
         report.signals, report.refused = self.shell.signals, self.shell.refused
         digest = blake2b(digest_size=8)
         for row in self.store.trail:
-            digest.update(repr((row.at, row.signal, row.ref, row.version, row.event, row.to_state)).encode())
+            digest.update(repr((row.at, row.cause, row.ref, row.version, row.event, row.to_state)).encode())
             if row.from_state is not None and row.to_state is not None:
                 report.transitions += 1
                 report.arrows[row.machine, row.from_state, row.event, row.to_state] += 1

@@ -4,6 +4,7 @@ It keeps the promise of `engine.store.gate.Gate`: all of a transaction or nothin
 die before the commit, to die after it, or to lose a race.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
@@ -32,7 +33,7 @@ from engine.core.records import (
     evolve,
 )
 from engine.machines import MACHINES, Arrow, Kind
-from engine.store.gate import AuditRow, Conflict, OutboxRow
+from engine.store.gate import AuditRow, Conflict, OutboxRow, Reply, Request, RequestReused
 from tests.simulator.violation import Violation, story
 
 T = TypeVar("T", Run, Task, Worker, Breaker)
@@ -106,14 +107,20 @@ class SimulatedStore:
         self.trails: dict[Ref, list[AuditRow]] = {}
         self.counts: dict[tuple[Ref, str], int] = {}
         """Transition rows of each region, its creation included."""
+        self.requests: dict[str, Request] = {}
+        self.counters: Counter[tuple[str, str, str, str]] = Counter()
         self.trouble: Trouble | None = None
         self.next_run = 1
         self._sent = 0
 
     # ---- the gate
 
-    def apply(self, decisions: Sequence[Decision]) -> None:
+    def apply(self, decisions: Sequence[Decision], request: Request | None = None) -> Reply | None:
         trouble, self.trouble = self.trouble, None
+        if request is not None:
+            reply = self.recall(request)
+            if reply is not None:
+                return reply
         staging = Staging(self)
         for decision in decisions:
             self._stage(staging, decision)
@@ -122,8 +129,32 @@ class SimulatedStore:
         if trouble is Trouble.CONFLICT:
             raise Conflict(Ref(Entity.RUN, 0), "execution", ("pending", 1), None)
         self._commit(staging, decisions)
+        reply = None
+        if request is not None:
+            self.requests[request.id] = request
+            self.counters["idempotency_miss", request.operation, "", ""] += 1
+            reply = Reply(request.status, request.body)
         if trouble is Trouble.LOST_AFTER:
             raise EngineLost
+        return reply
+
+    def recall(self, request: Request) -> Reply | None:
+        known = self.requests.get(request.id)
+        if known is None or known.at + known.ttl <= request.at:
+            return None
+        if (known.operation, known.fingerprint) != (request.operation, request.fingerprint):
+            raise RequestReused(request.id, known.operation, request.operation)
+        self.counters["idempotency_hit", request.operation, "", ""] += 1
+        return Reply(known.status, known.body, again=True)
+
+    def refused(self, machine: str, state: str, event: str) -> None:
+        self.counters["refused", machine, state, event] += 1
+
+    def sweep(self, now: int) -> int:
+        old = [id for id, request in self.requests.items() if request.at + request.ttl <= now]
+        for id in old:
+            del self.requests[id]
+        return len(old)
 
     def load(self) -> Snapshot:
         by_kind: dict[Entity, list[Record]] = {kind: [] for kind in Entity}
@@ -233,7 +264,7 @@ class SimulatedStore:
             )
         staging.records[change.ref] = change.after
         staging.counts[counted] = 1
-        self._row(staging, decision, change.ref, change.machine, 1, None, "created", change.state, None)
+        self._row(staging, decision, change, change.machine, 1, None, "created", change.state, None)
 
     def _transition(self, staging: Staging, decision: Decision, change: Transition) -> None:
         ref, name = change.ref, change.machine
@@ -260,7 +291,7 @@ class SimulatedStore:
         staging.records[ref] = change.after
         self._attempts(staging, change)
         self._row(
-            staging, decision, ref, name, change.version, change.source, change.event, change.target,
+            staging, decision, change, name, change.version, change.source, change.event, change.target,
             change.reason,
         )  # fmt: skip
 
@@ -273,7 +304,7 @@ class SimulatedStore:
         self._attempts(staging, change)
         machine = machines_of(stored)[0]
         version = region(stored, machine)[1]
-        self._row(staging, decision, change.ref, machine, version, None, change.name, None, change.reason)
+        self._row(staging, decision, change, machine, version, None, change.name, None, change.reason)
 
     def _fold(self, ref: Ref, words: str, stored: Record, sets: Mapping[str, object], after: Record) -> None:
         """What the row says happened must make exactly the record that is stored with it."""
@@ -296,14 +327,15 @@ class SimulatedStore:
             staging.attempts[token] = change.opens
 
     def _row(
-        self, staging: Staging, decision: Decision, ref: Ref, machine: str, version: int,
-        source: str | None, event: str, target: str | None, reason: str | None,
+        self, staging: Staging, decision: Decision, change: Created | Transition | Fact, machine: str,
+        version: int, source: str | None, event: str, target: str | None, reason: str | None,
     ) -> None:  # fmt: skip
         seq = len(self.trail) + len(staging.rows) + 1
         staging.rows.append(
             AuditRow(
-                seq, decision.at, decision.signal, decision.actor, decision.source, ref, machine, version,
-                source, event, target, reason,
+                seq, decision.at, decision.signal, decision.actor, decision.source, change.ref,
+                _label(change.after), machine, version, source, event, target, reason, decision.request_id,
+                change.since if isinstance(change, Transition) else None,
             )
         )  # fmt: skip
 
@@ -327,7 +359,16 @@ def _moved(stored: Record, change: Transition, at: int) -> dict[str, object]:
     if not isinstance(stored, Worker):
         return {"state": change.target, "phase": phase, "version": change.version, "entered": at}
     side = "health" if change.machine == HEALTH else "control"
-    return {side: change.target, f"{side}_phase": phase, f"{side}_version": change.version}
+    return {
+        side: change.target,
+        f"{side}_phase": phase,
+        f"{side}_version": change.version,
+        f"{side}_entered": at,
+    }
+
+
+def _label(record: Record) -> str:
+    return record.label if isinstance(record, Run | Task) else str(record.ref)
 
 
 def _only(kind: type[T], records: Iterable[Record]) -> list[T]:

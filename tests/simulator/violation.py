@@ -26,7 +26,7 @@ def story(rows: Sequence[AuditRow], last: int = 14) -> list[str]:
     return [
         f"{row.at / 1e6:.3f} {row.ref.kind} {row.ref} v{row.version} {row.machine}:"
         f" {row.from_state or ''} --{row.event}--> {row.to_state or ''}"
-        f" [signal {row.signal} {row.source}] {row.reason or ''}".rstrip()
+        f" [signal {row.cause} {row.source}] {row.reason or ''}".rstrip()
         for row in rows[-last:]
     ]
 

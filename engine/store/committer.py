@@ -1,0 +1,171 @@
+"""Group commit: callers wait, one thread writes, and one transaction holds whatever had queued up.
+
+No answer leaves before the commit that it tells of. The thread owns the connection: everything that
+touches it is sent to the thread.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from itertools import groupby
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from engine.core.decision import Decision
+from engine.store.errors import StoreError
+from engine.store.gate import Reply, Request
+from engine.store.sqlite_gate import Answer, Item, SqliteGate
+
+T = TypeVar("T")
+
+MAX_BATCH = 1000
+IDLE = 0.5
+"""Seconds without work after which the WAL is emptied."""
+
+Entry = tuple[Any, Any, Any]
+"""An item or a piece of work, the future of whoever waits for it, and the loop that future lives in."""
+
+
+class Committer:
+    """The thread that writes."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, gate: SqliteGate, committed: Callable[[int], None]
+    ) -> None:
+        self._db = connection
+        self._gate = gate
+        self._committed = committed
+        self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="interlock-writer", daemon=True)
+        self._thread.start()
+
+    # ---- callers
+
+    def apply(
+        self, decisions: Sequence[Decision], request: Request | None = None
+    ) -> "asyncio.Future[Reply | None]":
+        """Store the decisions; the future is done when they are safe."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Reply | None] = loop.create_future()
+        self._put((Item(decisions, request), future, loop))
+        return future
+
+    def call(self, work: Callable[[SqliteGate], T]) -> "Future[T]":
+        """Do something else with the gate, between two transactions."""
+        future: Future[T] = Future()
+        self._put((work, future, None))
+        return future
+
+    def _put(self, entry: tuple[Any, Any, Any]) -> None:
+        if self._stopped:
+            raise StoreError("the store is closed")
+        self._queue.put(entry)
+
+    def close(self) -> None:
+        """Store what is queued, and end the thread."""
+        if not self._stopped:
+            self._stopped = True
+            self._queue.put(None)
+            self._thread.join()
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        dirty = open_ = True
+        while open_:
+            try:
+                entries = self._drain(self._queue.get(timeout=IDLE if dirty else None))
+            except Empty:
+                self._checkpoint()
+                dirty = False
+                continue
+            open_ = entries[-1] is not None
+            for stretch in _stretches(entries if open_ else entries[:-1]):
+                if isinstance(stretch, list):
+                    self._commit(stretch)
+                else:
+                    _do(stretch, self._gate)
+            dirty = True
+        for _, future, _ in self._leftovers():
+            future.cancel()
+
+    def _drain(self, first: Entry | None) -> list[Entry | None]:
+        entries = [first]
+        try:
+            while entries[-1] is not None and len(entries) < MAX_BATCH:
+                entries.append(self._queue.get_nowait())
+        except Empty:
+            pass
+        return entries
+
+    def _leftovers(self) -> list[Entry]:
+        return [entry for entry in self._drain_rest() if entry is not None]
+
+    def _drain_rest(self) -> list[Entry | None]:
+        try:
+            return self._drain(self._queue.get_nowait())
+        except Empty:
+            return []
+
+    def _commit(self, stretch: list[Entry]) -> None:
+        answers = self._gate.apply_all([item for item, _, _ in stretch])
+        self._committed(self._gate.head.seq)
+        pairs = zip(stretch, answers, strict=True)
+        for loop, told in groupby(pairs, _loop):
+            try:
+                loop.call_soon_threadsafe(_resolve, list(told))
+            except RuntimeError:
+                # The loop is closed: what was stored is stored, and nobody is left to be told.
+                continue
+
+    def _checkpoint(self) -> None:
+        """Move the WAL into the database. A reader in the way only puts it off.
+
+        The file keeps its length: writing over it is twice as fast as making it longer.
+        """
+        with contextlib.suppress(sqlite3.Error):
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+
+def _stretches(entries: Sequence[Any]) -> Iterator[list[Entry] | Entry]:
+    """Items that come one after the other are one transaction; anything else comes between two."""
+    stretch: list[Entry] = []
+    for entry in entries:
+        if isinstance(entry[0], Item):
+            stretch.append(entry)
+            continue
+        if stretch:
+            yield stretch
+            stretch = []
+        yield entry
+    if stretch:
+        yield stretch
+
+
+def _do(entry: Entry, gate: SqliteGate) -> None:
+    work, future, _ = entry
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(work(gate))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the caller
+        future.set_exception(error)
+
+
+def _loop(pair: tuple[Entry, Answer]) -> asyncio.AbstractEventLoop:
+    loop: asyncio.AbstractEventLoop = pair[0][2]
+    return loop
+
+
+def _resolve(pairs: list[tuple[Entry, Answer]]) -> None:
+    for (_, future, _), answer in pairs:
+        if future.done():
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)

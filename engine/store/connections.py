@@ -1,0 +1,61 @@
+"""Connections to a store: one that writes, any number that read."""
+
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+from engine.store import dialect, schema
+from engine.store.errors import NoStore, StoreError
+from engine.store.files import Place
+from engine.store.trouble import explained
+
+STATEMENTS = 512
+"""Prepared statements kept by a connection: each set of columns that a change touches is one."""
+
+
+def connect_writer(place: Place, synchronous: str = "FULL") -> sqlite3.Connection:
+    """The one connection that writes; the caller holds the lock."""
+    with explained():
+        db = sqlite3.connect(
+            place.file, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+        )
+        try:
+            for pragma in (*dialect.WRITER_PRAGMAS, f"synchronous={synchronous}"):
+                db.execute(f"PRAGMA {pragma}").fetchone()
+            schema.prepare(db, place.archive)
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def reader_uri(path: Path) -> str:
+    return f"file:{quote(str(path))}?mode=ro"
+
+
+def connect_reader(place: Place) -> sqlite3.Connection:
+    """A connection that can only read, for work that belongs into a process or thread of its own."""
+    place.require()
+    with explained():
+        db = sqlite3.connect(reader_uri(place.file), uri=True, isolation_level=None, check_same_thread=False)
+        try:
+            for pragma in dialect.READER_PRAGMAS:
+                db.execute(f"PRAGMA {pragma}").fetchone()
+            require_version(db)
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def require_version(db: sqlite3.Connection) -> None:
+    """A reader changes nothing, so it takes the tables as they are or not at all."""
+    version = schema.version_of(db)
+    schema.refuse_newer(version)
+    if version is None:
+        raise NoStore("this store is empty: `interlock demo` or `interlock run` puts something into it")
+    if version != schema.VERSIONS[-1]:
+        raise StoreError(
+            f"this store has version {version} of its tables:"
+            " `interlock engine --until-idle` brings it up to date"
+        )

@@ -1,0 +1,293 @@
+"""The gate over SQLite: group commit, on one connection, in one thread.
+
+Whatever is queued goes into one transaction. An item that cannot be stored fails alone: the batch is
+taken back and done again, item by item. After any failure the end of the chain is read anew, because
+only the database knows what it kept.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+from engine.core.decision import Decision, Fact, Transition
+from engine.core.model import Snapshot
+from engine.core.plan import Plan
+from engine.core.records import Ref
+from engine.machines import MACHINES
+from engine.store import statements
+from engine.store.chain import Head, arrow_words
+from engine.store.errors import RefusedByStore, StoreError
+from engine.store.gate import AuditRow, Conflict, OutboxRow, Reply, Request, RequestReused
+from engine.store.instructions import parse_instruction
+from engine.store.interlock import FACT
+from engine.store.loading import load_snapshot, trail_of
+from engine.store.staging import ArrowKey, Staging, Statement, standing
+from engine.store.trouble import explained
+
+Answer = Reply | None | Exception
+
+
+class _OneOfThem(Exception):
+    """One of several statements that went together met nothing."""
+
+
+ALONE = (Conflict, RefusedByStore, RequestReused, ValueError, _OneOfThem)
+"""What is wrong with one item, and says nothing against the others."""
+
+_text, _values = itemgetter(0), itemgetter(1)
+
+MAX_VERSIONS = 256
+"""Plans whose stored version is remembered."""
+
+
+@dataclass(slots=True)
+class Item:
+    """What one caller wants stored."""
+
+    decisions: Sequence[Decision]
+    request: Request | None = None
+
+
+class SqliteGate:
+    """The only writer of state, for a connection that is its own."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+        self._arrows: dict[ArrowKey, tuple[int, str]] = {}
+        self._versions: dict[int, tuple[Plan, str]] = {}
+        self._head = Head()
+        self._sent = 0
+        self._reload()
+
+    @property
+    def head(self) -> Head:
+        """The end of the chain, as committed."""
+        return self._head
+
+    # ---- writing
+
+    def apply(self, decisions: Sequence[Decision], request: Request | None = None) -> Reply | None:
+        (answer,) = self.apply_all([Item(decisions, request)])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def apply_all(self, items: Sequence[Item]) -> list[Answer]:
+        """Store the items in one transaction; each gets its own answer."""
+        try:
+            with explained():
+                return self._together(items)
+        except ALONE as failure:
+            self._rollback()
+            if len(items) == 1 and isinstance(failure, Conflict):
+                return [failure]
+        except StoreError as failure:
+            self._rollback()
+            return [failure] * len(items)
+        return self._one_by_one(items)
+
+    def _together(self, items: Sequence[Item]) -> list[Answer]:
+        """The usual case: everything fits, so nothing has to be told apart."""
+        self._db.execute("BEGIN IMMEDIATE")
+        staging = self._staging()
+        answers = [self._stage(staging, item) for item in items]
+        self._write(staging)
+        self._db.execute("COMMIT")
+        self._head, self._sent = staging.head, staging.sent
+        return answers
+
+    def _one_by_one(self, items: Sequence[Item]) -> list[Answer]:
+        """One of them cannot be stored: each by itself, so that it fails alone."""
+        answers: list[Answer] = []
+        try:
+            with explained():
+                self._db.execute("BEGIN IMMEDIATE")
+                for item in items:
+                    answers.append(self._alone(item))
+                self._db.execute("COMMIT")
+        except StoreError as failure:
+            self._rollback()
+            return [failure] * len(items)
+        return answers
+
+    def _alone(self, item: Item) -> Answer:
+        self._db.execute("SAVEPOINT item")
+        staging = self._staging(scrub=True)
+        try:
+            with explained():
+                answer = self._stage(staging, item)
+                self._write(staging, exactly=True)
+            self._head, self._sent = staging.head, staging.sent
+        except ALONE as failure:
+            self._db.execute("ROLLBACK TO item")
+            self._forget()
+            answer = failure
+        self._db.execute("RELEASE item")
+        return answer
+
+    def _stage(self, staging: Staging, item: Item) -> Answer:
+        request = item.request
+        reply = None
+        if request is not None:
+            try:
+                reply = staging.answered(request) or self._answered(request)
+            except RequestReused as refusal:
+                return refusal
+            if reply is not None:
+                staging.count("idempotency_hit", request.operation)
+                return reply
+            reply = staging.answer(request)
+            staging.count("idempotency_miss", request.operation)
+        for decision in item.decisions:
+            staging.add(decision)
+        return reply
+
+    def _write(self, staging: Staging, *, exactly: bool = False) -> None:
+        db = self._db
+        for length, rows in groupby(staging.rows, len):
+            plain = length == len(statements.PLAIN_AUDIT)
+            db.executemany(statements.ADD_PLAIN_AUDIT if plain else statements.ADD_AUDIT, rows)
+        for sql, group in groupby(staging.statements, _text):
+            stretch = list(group)
+            if len(stretch) == 1 or exactly:
+                for statement in stretch:
+                    if db.execute(sql, statement[1]).rowcount != 1:
+                        self._check(statement)
+            elif db.executemany(sql, map(_values, stretch)).rowcount != len(stretch):
+                raise _OneOfThem
+        if staging.timers:
+            self._set_timers(staging)
+        if staging.outbox:
+            db.executemany(statements.SEND, staging.outbox)
+        if staging.keys:
+            db.executemany(statements.ADD_KEY, staging.keys.values())
+        if staging.counts:
+            db.executemany(statements.COUNT, [(*key, count) for key, count in staging.counts.items()])
+
+    def _check(self, statement: Statement) -> None:
+        """No row was met: somebody was faster, unless the statement may well change nothing."""
+        sql, values, change = statement
+        if sql in (statements.NOTE_ATTEMPT, statements.CLOSE_ATTEMPT):
+            raise ValueError(f"an attempt that is not open was to be changed: {values}")
+        if change is not None:
+            raise self._conflict(change)
+
+    def _set_timers(self, staging: Staging) -> None:
+        cleared = [key for key, due in staging.timers.items() if due is None]
+        wanted = [(*key, due) for key, due in staging.timers.items() if due is not None]
+        self._db.executemany(statements.CLEAR_TIMER, cleared)
+        self._db.executemany(statements.SET_TIMER, wanted)
+
+    def _conflict(self, change: Transition | Fact) -> Conflict:
+        machine, version = standing(change)
+        state = change.source if isinstance(change, Transition) else ""
+        key = change.ref.key if isinstance(change.ref.key, tuple) else (change.ref.key,)
+        found = self._db.execute(statements.STANDING[change.ref.kind], (*key, machine)).fetchone()
+        return Conflict(change.ref, machine, (state, version), found)
+
+    # ---- requests and counts
+
+    def recall(self, request: Request) -> Reply | None:
+        with explained():
+            reply = self._answered(request)
+        if reply is not None:
+            self._count("idempotency_hit", request.operation)
+        return reply
+
+    def _answered(self, request: Request) -> Reply | None:
+        found = self._db.execute(statements.FIND_KEY, (request.id,)).fetchone()
+        if found is None:
+            return None
+        operation, fingerprint, status, body, expires = found
+        if expires <= request.at:
+            return None
+        if (operation, fingerprint) != (request.operation, request.fingerprint):
+            raise RequestReused(request.id, operation, request.operation)
+        return Reply(status, body, again=True)
+
+    def refused(self, machine: str, state: str, event: str) -> None:
+        self._count("refused", machine, state, event)
+
+    def _count(self, counter: str, machine: str, state: str = "", event: str = "") -> None:
+        with self._transaction():
+            self._db.execute(statements.COUNT, (counter, machine, state, event, 1))
+
+    def sweep(self, now: int) -> int:
+        with self._transaction():
+            return self._db.execute(statements.SWEEP_KEYS, (now,)).rowcount
+
+    def delivered(self, seqs: Sequence[int]) -> None:
+        with self._transaction():
+            self._db.executemany(statements.DELIVERED, [(seq,) for seq in seqs])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """A small change that moves nothing in the chain."""
+        with explained():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._rollback()
+                raise
+
+    # ---- what is remembered between two transactions
+
+    def _staging(self, *, scrub: bool = False) -> Staging:
+        if len(self._versions) > MAX_VERSIONS:
+            self._versions.clear()
+        return Staging(self._head, self._sent, self._arrows, self._learn, self._versions, scrub=scrub)
+
+    def _learn(self, key: ArrowKey) -> tuple[int, str]:
+        """The name of a fact gets its number when it is first told."""
+        machine, source, event, target = key
+        if source is not None or target is not None or machine not in MACHINES:
+            raise RefusedByStore(f"{machine} has no transition from {source} to {target} by {event}")
+        number = self._db.execute("SELECT coalesce(max(id), 0) + 1 FROM arrows").fetchone()[0]
+        self._db.execute(statements.ADD_ARROW, (number, machine, None, event, None, FACT, None))
+        self._arrows[key] = number, arrow_words(*key)
+        return self._arrows[key]
+
+    def _rollback(self) -> None:
+        if self._db.in_transaction:
+            with explained():
+                self._db.execute("ROLLBACK")
+        self._forget()
+        self._reload()
+
+    def _forget(self) -> None:
+        """What was remembered of a transaction that was taken back."""
+        self._versions.clear()
+        self._reload_arrows()
+
+    def _reload(self) -> None:
+        with explained():
+            row = self._db.execute(statements.HEAD).fetchone()
+            self._head = Head(*row) if row else Head()
+            self._sent = self._db.execute("SELECT coalesce(max(seq), 0) FROM outbox").fetchone()[0]
+            self._reload_arrows()
+
+    def _reload_arrows(self) -> None:
+        found = self._db.execute("SELECT id, machine, from_state, event, to_state FROM arrows")
+        self._arrows = {tuple(key): (number, arrow_words(*key)) for number, *key in found}
+
+    # ---- reading
+
+    def load(self) -> Snapshot:
+        with explained():
+            return load_snapshot(self._db)
+
+    def outbox(self) -> Sequence[OutboxRow]:
+        with explained():
+            rows = self._db.execute(
+                "SELECT seq, cause, instruction, body FROM outbox ORDER BY seq"
+            ).fetchall()
+        return [OutboxRow(seq, cause, parse_instruction(name, body)) for seq, cause, name, body in rows]
+
+    def history(self, ref: Ref) -> Sequence[AuditRow]:
+        with explained():
+            return trail_of(self._db, ref)

@@ -1,0 +1,333 @@
+"""What a decision means to the tables: rows of the trail, and the statements that go with them.
+
+Nothing is written here. A staging knows where the chain ends, gives each row its place in it, and lists
+the statements in the order in which the triggers want them: the trail first, then what it speaks of.
+"""
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from engine.core.decision import AttemptNoted, Closing, Created, Decision, Fact, TimerSet, Transition
+from engine.core.plan import Plan
+from engine.core.records import Attempt, Breaker, Entity, Hold, Record, Ref, Run, Task, Worker
+from engine.machines import Kind
+from engine.store import statements
+from engine.store.chain import Head, row_hash
+from engine.store.codec import (
+    approval_values,
+    as_json,
+    attempt_values,
+    birth_columns,
+    change_words,
+    closing_values,
+    columns_of,
+    ref_values,
+    token_values,
+)
+from engine.store.gate import Reply, Request, RequestReused
+from engine.store.instructions import instruction_values
+from engine.store.interlock import CREATED
+from engine.store.plans import plan_text, version_id
+from engine.store.tables import BREAKER_MACHINE, WORKER_MACHINES
+
+HEALTH = WORKER_MACHINES[0]
+_REJECTED = "REJECT"
+
+ArrowKey = tuple[str, str | None, str, str | None]
+"""What names an arrow; for each there is its number and its canonical words."""
+
+
+Statement = tuple[str, tuple[Any, ...], Transition | Fact | None]
+"""Its text, its values, and the change that lost a race if no row was met."""
+
+
+class Staging:
+    """One transaction in the making."""
+
+    def __init__(
+        self,
+        head: Head,
+        sent: int,
+        known: Mapping[ArrowKey, tuple[int, str]],
+        learn: Callable[[ArrowKey], tuple[int, str]],
+        versions: dict[int, tuple[Plan, str]],
+        *,
+        scrub: bool = False,
+    ) -> None:
+        self.seq, self.hash, self.at = head.seq, head.hash, head.at
+        self.sent = sent
+        self.rows: list[tuple[Any, ...]] = []
+        self.statements: list[Statement] = []
+        self.timers: dict[tuple[str, str, str], int | None] = {}
+        self.outbox: list[tuple[int, int, str, str]] = []
+        self.keys: dict[str, tuple[Any, ...]] = {}
+        self.counts: dict[tuple[str, str, str, str], int] = {}
+        self._known, self._learn = known, learn
+        self._versions = versions
+        self._scrub = scrub
+
+    @property
+    def head(self) -> Head:
+        return Head(self.seq, self.hash, self.at)
+
+    def add(self, decision: Decision) -> None:
+        """Stage all of one decision."""
+        if decision.at > self.at:
+            self.at = decision.at
+        due = self._take_timers(decision) if decision.timers else {}
+        for change in decision.changes:
+            kind = type(change)
+            if kind is Transition:
+                self._transition(decision, change, due)  # type: ignore[arg-type]
+            elif kind is Fact:
+                self._fact(decision, change, due)  # type: ignore[arg-type]
+            elif kind is AttemptNoted:
+                self._note(change)  # type: ignore[arg-type]
+            else:
+                self._created(decision, change)  # type: ignore[arg-type]
+        for instruction in decision.instructions:
+            self.sent += 1
+            self.outbox.append((self.sent, decision.signal, *instruction_values(instruction)))
+
+    # ---- requests
+
+    def answered(self, request: Request) -> Reply | None:
+        """The reply that the same request gets in this very transaction."""
+        known = self.keys.get(request.id)
+        if known is None:
+            return None
+        if known[1:3] != (request.operation, request.fingerprint):
+            raise RequestReused(request.id, known[1], request.operation)
+        return Reply(known[3], known[4], again=True)
+
+    def answer(self, request: Request) -> Reply:
+        self.keys[request.id] = (
+            request.id, request.operation, request.fingerprint, request.status, request.body, request.at,
+            request.at + request.ttl,
+        )  # fmt: skip
+        return Reply(request.status, request.body)
+
+    def count(self, counter: str, machine: str, state: str = "", event: str = "") -> None:
+        key = (counter, machine, state, event)
+        self.counts[key] = self.counts.get(key, 0) + 1
+
+    # ---- the trail
+
+    def _row(
+        self, decision: Decision, ref: Ref, version: int, arrow: ArrowKey, since: int | None,
+        reason: str | None, words: str,
+    ) -> None:  # fmt: skip
+        number, told = self._known.get(arrow) or self._learn(arrow)
+        run, task, name = ref_values(ref)
+        self.seq = seq = self.seq + 1
+        at, cause, actor, source = self.at, decision.signal, decision.actor, decision.source
+        request = decision.request_id
+        if self._scrub:
+            actor, source, words = scrubbed(actor), scrubbed(source), scrubbed(words)
+            name, reason, request = scrubbed(name), scrubbed(reason), scrubbed(request)
+        digest = row_hash(
+            seq, at, run, task, name, version, told, since, cause, actor, source, reason, request, words
+        )
+        self.hash = chained = sha256(self.hash + digest).digest()
+        if name is None and request is None:
+            # Most rows: leaving out what they have not got is an eighth of the cost of storing them.
+            self.rows.append(
+                (
+                    seq,
+                    at,
+                    run,
+                    task,
+                    version,
+                    number,
+                    since,
+                    cause,
+                    actor,
+                    source,
+                    reason,
+                    words,
+                    digest,
+                    chained,
+                )
+            )
+        else:
+            self.rows.append(
+                (
+                    seq, at, run, task, name, version, number, since, cause, actor, source, reason, request,
+                    words, digest, chained,
+                )
+            )  # fmt: skip
+
+    def _transition(
+        self, decision: Decision, change: Transition, due: dict[Ref, dict[str, int | None]]
+    ) -> None:
+        columns = columns_of(change.sets)
+        words = change_words(change, columns, due.pop(change.ref, None) if due else None)
+        version, source, target = change.version, change.source, change.target
+        arrow = (change.machine, source, change.event, target)
+        self._row(decision, change.ref, version, arrow, change.since, change.reason, words)
+        if "hold" in columns:
+            self._hold(decision, change.ref, change.sets["hold"])
+            del columns["hold"]
+        if change.event == _REJECTED:
+            self._verdict(decision, change.ref, "rejected", change.reason)
+        if change.kind is Kind.RECOVERY:
+            label = _label(change.after)
+            values = (
+                self.seq,
+                self.at,
+                change.machine,
+                label,
+                change.event,
+                decision.actor,
+                change.reason,
+                words,
+            )
+            self._say(statements.ADD_RECOVERY, values)
+        kind, key = change.ref
+        if kind is Entity.WORKER:
+            if columns:
+                columns["updated"] = self.at
+                self._say(statements.change("workers", (*columns,), False), (*columns.values(), key), change)
+            columns, table = {}, "worker_regions"
+            whose: tuple[object, ...] = (key, change.machine)
+        else:
+            table, whose = _TABLE[kind], key if isinstance(key, tuple) else (key,)
+        sql = statements.change(table, (*columns, "state", "version", "entered", "updated"), True)
+        moved = (target, version, decision.at, self.at)
+        self._say(sql, (*columns.values(), *moved, *whose, version - 1, source), change)
+        if change.opens is not None or change.closes is not None:
+            self._attempts(change.opens, change.closes)
+
+    def _fact(self, decision: Decision, change: Fact, due: dict[Ref, dict[str, int | None]]) -> None:
+        columns = columns_of(change.sets)
+        words = change_words(change, columns, due.pop(change.ref, None) if due else None)
+        machine, version = _standing(change.after)
+        self._row(
+            decision, change.ref, version, (machine, None, change.name, None), None, change.reason, words
+        )
+        if "hold" in columns:
+            self._hold(decision, change.ref, change.sets["hold"])
+            del columns["hold"]
+        columns["updated"] = self.at
+        expected = () if change.ref.kind is Entity.WORKER else (version,)
+        sql = statements.change(_TABLE[change.ref.kind], (*columns,), False)
+        self._say(sql, (*columns.values(), *_key(change.ref), *expected), change)
+        self._attempts(change.opens, change.closes)
+
+    def _created(self, decision: Decision, change: Created) -> None:
+        record, ref = change.after, change.ref
+        workflow = self._version_of(record.plan, self.at) if isinstance(record, Run) else None
+        columns = birth_columns(change, workflow)
+        arrow = (change.machine, None, CREATED, change.state)
+        self._row(decision, ref, 1, arrow, None, None, as_json(columns))
+        born = {"machine": change.machine, "state": change.state, "version": 1, "entered": decision.at}
+        born["updated"] = self.at
+        if isinstance(record, Worker):
+            own = columns | {"id": record.id, "updated": self.at}
+            sql, order = statements.add_worker(tuple(own))
+            self._say(sql, tuple(own[name] for name in order))
+            columns = {"worker": record.id}
+        else:
+            columns |= dict(zip(statements.KEYS[_TABLE[ref.kind]], _key(ref), strict=True))
+            if isinstance(record, Task):
+                columns["created"] = record.created
+        hold = columns.pop("hold", None)
+        columns |= born
+        table = "worker_regions" if isinstance(record, Worker) else _TABLE[ref.kind]
+        sql, order = statements.birth(table, tuple(columns))
+        self._say(sql, tuple(columns[name] for name in order))
+        if hold is not None and isinstance(record, Run | Task) and record.hold is not None:
+            self._hold(decision, ref, record.hold)
+
+    def _say(self, sql: str, values: tuple[Any, ...], change: Transition | Fact | None = None) -> None:
+        if self._scrub:
+            values = tuple(map(scrubbed, values))
+        self.statements.append((sql, values, change))
+
+    # ---- what goes with it
+
+    def _attempts(self, opens: Attempt | None, closes: Closing | None) -> None:
+        if closes is not None:
+            values = (self.at, *closing_values(closes), *token_values(closes.token))
+            self._say(statements.CLOSE_ATTEMPT, values)
+            if closes.report is not None and closes.report.checks:
+                run, task, attempt, _, turn = token_values(closes.token)
+                for place, check in enumerate(closes.report.checks, 1):
+                    told = (check.name, int(check.passed), check.duration, check.exit_code, check.output)
+                    values = (run, task, attempt, turn, place, *told)
+                    self._say(statements.ADD_CHECK, values)
+        if opens is not None:
+            values = (*token_values(opens.token), *attempt_values(opens))
+            self._say(statements.OPEN_ATTEMPT, values)
+
+    def _note(self, change: AttemptNoted) -> None:
+        values = (*attempt_values(change.after), *token_values(change.token))
+        self._say(statements.NOTE_ATTEMPT, values)
+
+    def _hold(self, decision: Decision, ref: Ref, hold: object) -> None:
+        assert isinstance(hold, Hold), hold
+        run, task, _ = ref_values(ref)
+        if hold.votes:
+            self._verdict(decision, ref, "approved", hold.votes[-1].reason)
+            self._say(statements.MEET_HOLD, (int(hold.met), run, task))
+            return
+        values = (run, task, as_json(approval_values(hold)), int(hold.met), self.seq, self.at)
+        self._say(statements.OPEN_HOLD, values)
+
+    def _verdict(self, decision: Decision, ref: Ref, verdict: str, reason: str | None) -> None:
+        run, task, _ = ref_values(ref)
+        values = (self.seq, run, task, decision.actor, verdict, reason, decision.at)
+        self._say(statements.ADD_VERDICT, values)
+
+    def _take_timers(self, decision: Decision) -> dict[Ref, dict[str, int | None]]:
+        """The timers of this decision, by entity; the first row of each tells them."""
+        due: dict[Ref, dict[str, int | None]] = {}
+        for timer in decision.timers:
+            when = timer.due if isinstance(timer, TimerSet) else None
+            due.setdefault(timer.ref, {})[timer.kind.value] = when
+            self.timers[timer.ref.kind.value, str(timer.ref), timer.kind.value] = when
+        return due
+
+    def _version_of(self, plan: Plan, at: int) -> str:
+        """The workflow version of a plan, which is stored with the first run of it."""
+        known = self._versions.get(id(plan))
+        if known is not None and known[0] is plan:
+            return known[1]
+        text = plan_text(plan)
+        name = version_id(text)
+        self._versions[id(plan)] = (plan, name)
+        self._say(statements.ADD_VERSION, (name, plan.name, None, text, at))
+        return name
+
+
+_TABLE = {Entity.RUN: "runs", Entity.TASK: "tasks", Entity.WORKER: "workers", Entity.BREAKER: "breakers"}
+
+
+def _key(ref: Ref) -> tuple[Any, ...]:
+    return ref.key if isinstance(ref.key, tuple) else (ref.key,)
+
+
+def standing(change: Transition | Fact) -> tuple[str, int]:
+    """The machine and the version that a change was decided on."""
+    if isinstance(change, Transition):
+        return change.machine, change.version - 1
+    return _standing(change.after)
+
+
+def _standing(record: Record) -> tuple[str, int]:
+    """The machine and version that a fact is told under."""
+    if isinstance(record, Worker):
+        return HEALTH, record.health_version
+    if isinstance(record, Breaker):
+        return BREAKER_MACHINE, record.version
+    return record.machine, record.version
+
+
+def scrubbed(value: Any) -> Any:
+    """Text that UTF-8 cannot hold (a lone surrogate from a file name) is written as an escape."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _label(record: Record) -> str:
+    return record.label if isinstance(record, Run | Task) else str(record.ref)
