@@ -92,7 +92,8 @@ def _recorded(guarded: Guarded) -> str:
         f"SELECT 1 FROM audit AS a CROSS JOIN arrows AS r"
         f" WHERE r.id = a.arrow AND {guarded.trail} AND a.version = NEW.version AND r.machine = NEW.machine"
         f" AND r.from_state = OLD.state AND r.to_state = NEW.state"
-        f" AND (r.kind IN ('normal', 'cascade') OR r.kind = 'recovery' AND EXISTS (SELECT 1 FROM recoveries AS c WHERE c.seq = a.seq))"
+        f" AND (r.kind IN ('normal', 'cascade') OR r.kind = 'recovery'"
+        f" AND EXISTS (SELECT 1 FROM recoveries AS c WHERE c.seq = a.seq))"
     )
 
 

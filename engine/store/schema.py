@@ -103,7 +103,8 @@ def intact(db: sqlite3.Connection) -> bool:
 def _arrows(db: sqlite3.Connection) -> set[tuple[object, ...]]:
     return set(
         db.execute(
-            "SELECT machine, from_state, event, to_state, kind, to_phase FROM arrows WHERE kind NOT IN (?, ?)",
+            "SELECT machine, from_state, event, to_state, kind, to_phase FROM arrows"
+            " WHERE kind NOT IN (?, ?)",
             (interlock.FACT, interlock.RETIRED),
         )
     )
