@@ -1,6 +1,8 @@
 # The interpreter that builds .venv; everything else runs inside it.
 PYTHON ?= python3
 SEEDS ?= 1000
+KILLS ?= 200
+SECONDS ?= 60
 # More arguments for pytest, such as ARGS="-k machines".
 ARGS ?=
 
@@ -10,7 +12,7 @@ READY := .venv/ready
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help test check format simulate bench clean
+.PHONY: help test check format simulate kill locks bench clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -31,8 +33,14 @@ format: $(READY) ## format the code and apply the linter's safe fixes
 simulate: $(READY) ## run the simulator over SEEDS=1000 seeds, or over SEED=n alone
 	$(BIN)/python -m tests.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-bench: $(READY) ## measure, and print the figures the documentation quotes
-	$(BIN)/python -m benchmarks
+kill: $(READY) ## kill a writing process KILLS=200 times, and account for all that it was told
+	$(BIN)/python -m tests.store.kill --kills $(KILLS)
+
+locks: $(READY) ## twenty processes read and write one store for SECONDS=60
+	$(BIN)/python -m tests.store.locks --seconds $(SECONDS)
+
+bench: $(READY) ## measure, and print the figures the documentation quotes; SUITE=store for a part
+	$(BIN)/python -m benchmarks $(SUITE)
 
 clean: ## remove the environment and everything the tools wrote
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.figure import Figure
 
-SUITES = ("machines", "core", "store")
+SUITES = ("machines", "core", "store", "history", "feed", "log")
 """The modules of this package that measure something: each has `measure() -> list[Figure]`."""
 
 RESULTS = Path(__file__).with_name("results.json")

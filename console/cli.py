@@ -28,6 +28,27 @@ app.command(
     help="List the state machines, or show one with every state and transition it has.",
 )
 
+app.command(
+    "console.commands.verify:verify",
+    help="Prove that nobody has touched the audit trail.",
+)
+app.command(
+    "console.commands.check:check",
+    help="Look through the store for what the documents say must never be.",
+)
+app.command(
+    "console.commands.doctor:doctor",
+    help="Tell everything about this installation and its store, and what is wrong with it.",
+)
+app.command(
+    "console.commands.metrics:metrics",
+    help="Count transitions, time in state, refusals and repeated requests, for Prometheus.",
+)
+log = App(name="log", help="The transitions as JSON lines, in document 001's schema.")
+log.command("console.commands.log:export", help="Write every transition of a store.")
+log.command("console.commands.log:validate", help="Judge such a file, ours or another system's.")
+app.command(log)
+
 
 def main(tokens: Sequence[str] | None = None) -> None:
     with output.guarded():

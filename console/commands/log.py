@@ -1,17 +1,20 @@
 """`interlock log`: the transitions as JSON lines.
 
-`validate` judges such a file, ours or another system's, and exits with 1 where a problem was found.
+`export` writes those of a store; `validate` judges such a file, ours or another system's, and exits with 1
+where a problem was found.
 """
 
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from time import monotonic
 from typing import Annotated, BinaryIO
 
 from cyclopts import Parameter
 
 from console import output
+from console.progress import Progress
+from console.stores import StoreOption, usable
+from console.text import visible
 from engine.store.log_problems import Problem, Summary
 from engine.store.log_validator import lines_of
 from engine.store.log_validator import validate as problems_of
@@ -22,7 +25,25 @@ STANDARD_INPUT = "-"
 
 BETWEEN_LOOKS = 4096
 """Lines read before the clock is asked whether progress is due."""
-BETWEEN_TELLS = 0.5
+
+
+def export(*, after: Annotated[int, Parameter(show_default=False)] = 0, store: StoreOption = None) -> None:
+    """Write every transition of a store as a JSON line, oldest first.
+
+    Parameters
+    ----------
+    after
+        Leave out the rows of the trail up to this one (`seq` in the metadata of a line).
+    """
+    from engine.store.events import line_of
+    from engine.store.exporter import transitions
+    from engine.store.files import Place
+
+    with usable():
+        for row in transitions(Place.of(store), after):
+            line = line_of(row)
+            if line is not None:
+                output.write(line if line.endswith("\n") else f"{line}\n")
 
 
 def validate(
@@ -48,8 +69,9 @@ def validate(
     """
     summary = Summary()
     with _opened(file) as stream:
-        progress = _Progress(summary)
-        problems = problems_of(progress.watched(_readable(stream, file)), summary, partial=partial)
+        progress = Progress()
+        lines = _watched(_readable(stream, file), summary, progress)
+        problems = problems_of(lines, summary, partial=partial)
         if json:
             _write_json(problems, summary, progress)
         else:
@@ -59,14 +81,14 @@ def validate(
 
 
 def _write_text(
-    problems: Iterator[Problem], summary: Summary, progress: "_Progress", file: str, limit: int | None
+    problems: Iterator[Problem], summary: Summary, progress: Progress, file: str, limit: int | None
 ) -> None:
     name = _name(file)
     for number, problem in enumerate(problems, 1):
         if limit is None or number <= limit:
-            progress.clear()
-            output.write(f"{name}:{problem.line}: {_visible(problem.sentence)}\n")
-    progress.clear()
+            progress.end()
+            output.write(f"{name}:{problem.line}: {visible(problem.sentence)}\n")
+    progress.end()
     if limit is not None and (hidden := summary.problems - limit) > 0:
         output.write(f"... and {_count(hidden, 'more problem')}; --all shows every one\n")
     read = f"{_count(summary.lines, 'line')}, {_count(summary.events, 'event')}"
@@ -74,14 +96,14 @@ def _write_text(
     output.write(f"{read}, {_count(summary.entities, 'entity', 'entities')}: {found}\n")
 
 
-def _write_json(problems: Iterator[Problem], summary: Summary, progress: "_Progress") -> None:
+def _write_json(problems: Iterator[Problem], summary: Summary, progress: Progress) -> None:
     """Write the problems as they are found; the counts follow them, since they are known last."""
     from json import dumps
 
     output.write('{"problems": [')
     between = "\n"
     for problem in problems:
-        progress.clear()
+        progress.end()
         told = {
             "line": problem.line,
             "kind": problem.kind,
@@ -90,7 +112,7 @@ def _write_json(problems: Iterator[Problem], summary: Summary, progress: "_Progr
         }
         output.write(f"{between}  {dumps(told)}")
         between = ",\n"
-    progress.clear()
+    progress.end()
     counts = f'"lines": {summary.lines}, "events": {summary.events}, "entities": {summary.entities}'
     output.write(f"\n], {counts}}}\n")
 
@@ -128,48 +150,17 @@ def _unreadable(file: str, error: OSError) -> str:
 
 
 def _name(file: str) -> str:
-    return "standard input" if file == STANDARD_INPUT else _visible(file)
+    return "standard input" if file == STANDARD_INPUT else visible(file)
 
 
-class _Progress:
-    """On a terminal, one line on standard error that says how far a long file has been read."""
-
-    def __init__(self, summary: Summary) -> None:
-        self._summary = summary
-        self._wanted = sys.stderr is not None and sys.stderr.isatty()
-        self._due = monotonic() + BETWEEN_TELLS
-        self._told = False
-
-    def watched(self, lines: Iterator[bytes]) -> Iterator[bytes]:
-        return self._watched(lines) if self._wanted else lines
-
-    def _watched(self, lines: Iterator[bytes]) -> Iterator[bytes]:
-        size = 0
-        for line in lines:
-            yield line
-            size += len(line)
-            if self._summary.lines % BETWEEN_LOOKS == 0 and monotonic() >= self._due:
-                self._due = monotonic() + BETWEEN_TELLS
-                self._told = True
-                read = f"{_count(self._summary.lines, 'line')}, {size / 1e6:,.0f} MB"
-                sys.stderr.write(f"\r\x1b[K{read}, {_count(self._summary.problems, 'problem')}")
-                sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._told:
-            self._told = False
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
-
-def _visible(text: str) -> str:
-    """Foreign text with everything escaped that a terminal would obey or could not show."""
-    shown = "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
-        for char in text
-    )
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    return shown.encode(encoding, "backslashreplace").decode(encoding)
+def _watched(lines: Iterator[bytes], summary: Summary, progress: Progress) -> Iterator[bytes]:
+    size = 0
+    for line in lines:
+        yield line
+        size += len(line)
+        if summary.lines % BETWEEN_LOOKS == 0:
+            read = f"{_count(summary.lines, 'line')}, {size / 1e6:,.0f} MB"
+            progress.tell(f"{read}, {_count(summary.problems, 'problem')}")
 
 
 def _count(number: int, one: str, many: str | None = None) -> str:

@@ -251,7 +251,7 @@ def birth_columns(change: Created, workflow: str | None) -> Columns:
         assert workflow is not None
         own = run_columns(record, workflow)
     elif isinstance(record, Task):
-        own = {"name": record.plan.name}
+        own = {"name": record.plan.name, "created": record.created}
     elif isinstance(record, Worker):
         own = worker_columns(record)
     else:

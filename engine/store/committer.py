@@ -40,6 +40,8 @@ class Committer:
         self._committed = committed
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self._stopped = False
+        self._door = threading.Lock()
+        """Held while something is queued, so that nothing comes behind the end."""
         self._thread = threading.Thread(target=self._run, name="interlock-writer", daemon=True)
         self._thread.start()
 
@@ -60,17 +62,19 @@ class Committer:
         self._put((work, future, None))
         return future
 
-    def _put(self, entry: tuple[Any, Any, Any]) -> None:
-        if self._stopped:
-            raise StoreError("the store is closed")
-        self._queue.put(entry)
+    def _put(self, entry: Entry) -> None:
+        with self._door:
+            if self._stopped:
+                raise StoreError("the store is closed")
+            self._queue.put(entry)
 
     def close(self) -> None:
         """Store what is queued, and end the thread."""
-        if not self._stopped:
-            self._stopped = True
-            self._queue.put(None)
-            self._thread.join()
+        with self._door:
+            if not self._stopped:
+                self._stopped = True
+                self._queue.put(None)
+        self._thread.join()
 
     # ---- the thread
 
@@ -85,13 +89,14 @@ class Committer:
                 continue
             open_ = entries[-1] is not None
             for stretch in _stretches(entries if open_ else entries[:-1]):
+                before = self._gate.head.seq
                 if isinstance(stretch, list):
                     self._commit(stretch)
                 else:
                     _do(stretch, self._gate)
+                    if self._gate.head.seq != before:
+                        self._committed(self._gate.head.seq)
             dirty = True
-        for _, future, _ in self._leftovers():
-            future.cancel()
 
     def _drain(self, first: Entry | None) -> list[Entry | None]:
         entries = [first]
@@ -102,17 +107,8 @@ class Committer:
             pass
         return entries
 
-    def _leftovers(self) -> list[Entry]:
-        return [entry for entry in self._drain_rest() if entry is not None]
-
-    def _drain_rest(self) -> list[Entry | None]:
-        try:
-            return self._drain(self._queue.get_nowait())
-        except Empty:
-            return []
-
     def _commit(self, stretch: list[Entry]) -> None:
-        answers = self._gate.apply_all([item for item, _, _ in stretch])
+        answers = self._answers([item for item, _, _ in stretch])
         self._committed(self._gate.head.seq)
         pairs = zip(stretch, answers, strict=True)
         for loop, told in groupby(pairs, _loop):
@@ -121,6 +117,13 @@ class Committer:
             except RuntimeError:
                 # The loop is closed: what was stored is stored, and nobody is left to be told.
                 continue
+
+    def _answers(self, items: list[Item]) -> list[Answer]:
+        """What the gate answers; nothing that it meets may end the thread, or everybody waits for ever."""
+        try:
+            return self._gate.apply_all(items)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the callers
+            return [error] * len(items)
 
     def _checkpoint(self) -> None:
         """Move the WAL into the database. A reader in the way only puts it off.

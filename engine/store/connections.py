@@ -20,6 +20,8 @@ def connect_writer(place: Place, synchronous: str = "FULL") -> sqlite3.Connectio
             place.file, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
         )
         try:
+            # Before anything else: a file that is refused keeps its bytes.
+            schema.refuse_newer(schema.version_of(db))
             for pragma in (*dialect.WRITER_PRAGMAS, f"synchronous={synchronous}"):
                 db.execute(f"PRAGMA {pragma}").fetchone()
             schema.prepare(db, place.archive)
@@ -53,7 +55,7 @@ def require_version(db: sqlite3.Connection) -> None:
     version = schema.version_of(db)
     schema.refuse_newer(version)
     if version is None:
-        raise NoStore("this store is empty: `interlock demo` or `interlock run` puts something into it")
+        raise NoStore("this store is empty: nothing was ever stored in it")
     if version != schema.VERSIONS[-1]:
         raise StoreError(
             f"this store has version {version} of its tables:"

@@ -3,7 +3,16 @@
 import sqlite3
 from typing import Any
 
-from sqlalchemy import BigInteger, Integer, Table, bindparam
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Integer,
+    Table,
+    bindparam,
+    literal_column,
+    type_coerce,
+)
 from sqlalchemy.dialects import sqlite
 
 big = BigInteger().with_variant(Integer(), "sqlite")
@@ -25,6 +34,12 @@ READER_PRAGMAS = ("query_only=ON", "busy_timeout=30000", "trusted_schema=OFF")
 
 WAL_RESET_FIXED = (3, 51, 3)
 """From 3.7.0 until this version two connections that write at once can corrupt a WAL database."""
+
+
+def unindexed(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The column, out of reach of the planner, which knows no better than to use the first index it sees."""
+    assert isinstance(column, Column)
+    return type_coerce(literal_column(f"+{column.table.name}.{column.name}"), column.type)
 
 
 def table_options(*, rowid: bool = True) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from engine.machines import MACHINES, RUN_MACHINES, TASK_MACHINES
-from engine.store.tables import BREAKER_MACHINE, WORKER_MACHINES
+from engine.store.tables import BREAKER_MACHINE, WORKER_MACHINES, metadata
 
 CREATED = "created"
 FACT = "fact"
@@ -64,25 +64,40 @@ class Guarded:
 GUARDED = (
     Guarded("runs", ("number",), "a.run = NEW.number AND a.task = 0", tuple(sorted(RUN_MACHINES))),
     Guarded(
-        "tasks", ("run", "number"), "a.run = NEW.run AND a.task = NEW.number", tuple(sorted(TASK_MACHINES))
+        "tasks",
+        ("run", "number"),
+        # Task 0 is the run itself: no task may live on its trail.
+        "a.run = NEW.run AND a.task = NEW.number AND NEW.number > 0",
+        tuple(sorted(TASK_MACHINES)),
     ),
     Guarded("worker_regions", ("worker", "machine"), "a.name = NEW.worker", WORKER_MACHINES),
     Guarded("breakers", ("tool",), "a.name = NEW.tool", (BREAKER_MACHINE,)),
 )
 
-APPEND_ONLY = ("audit", "recoveries", "decisions")
-KEPT = ("runs", "tasks", "workers", "worker_regions", "breakers", "workflow_versions", "attempts")
+_TELLS = {
+    "recoveries": "r.kind = 'recovery' AND r.machine = NEW.machine AND r.event = NEW.event",
+    "decisions": (
+        "a.run = NEW.run AND a.task = NEW.task AND CASE NEW.verdict WHEN 'rejected' THEN r.event = 'REJECT'"
+        " ELSE r.event IN ('approved', 'APPROVE') END"
+    ),
+}
+"""How the row of the trail tells of a record: these tables are not in the chain themselves."""
 
-_WAY = "States change only through Interlock: see `interlock machines {machine}` and `interlock recover`."
+APPEND_ONLY = ("audit", "recoveries", "decisions")
+KEPT = ("workers", "workflow_versions", "attempts")
+
+
+def _way(machine: str = "") -> str:
+    named = f"interlock machines {machine}".rstrip()
+    return f"States change only through Interlock: see `{named}` and `interlock recover`."
 
 
 def _refusal(guarded: Guarded, subject: str, what: str) -> str:
     """RAISE takes a literal only (until SQLite 3.47), so there is one for each machine."""
     cases = " ".join(
-        f"WHEN '{name}' THEN RAISE(ABORT, '{name}: {what} {_WAY.format(machine=name)}')"
-        for name in guarded.machines
+        f"WHEN '{name}' THEN RAISE(ABORT, '{name}: {what} {_way(name)}')" for name in guarded.machines
     )
-    other = f"RAISE(ABORT, 'this machine does not drive {guarded.table}: {what} {_WAY.format(machine='')}')"
+    other = f"RAISE(ABORT, 'this machine does not drive {guarded.table}: {what} {_way()}')"
     return f"CASE {subject}.machine {cases} ELSE {other} END"
 
 
@@ -136,6 +151,18 @@ ELSE {_refusal(guarded, "NEW", "the trail has no row for its creation.")}
 END; END"""
 
 
+def _fixed(guarded: Guarded) -> Iterator[str]:
+    """What nobody may do to an entity at all."""
+    ways = [("kept", "DELETE", "an entity is never removed.")]
+    if "created" in metadata.tables[guarded.table].c:
+        ways.append(("created", "UPDATE OF created", "an entity keeps the time of its creation."))
+    for name, moment, what in ways:
+        yield (
+            f"CREATE TRIGGER {guarded.table}_{name}\nBEFORE {moment} ON {guarded.table}\n"
+            f"BEGIN SELECT {_refusal(guarded, 'OLD', what)}; END"
+        )
+
+
 def _raise(name: str, moment: str, table: str, sentence: str, when: str = "") -> str:
     condition = f"\nWHEN {when}" if when else ""
     return (
@@ -148,12 +175,13 @@ def _triggers() -> Iterator[str]:
     for guarded in GUARDED:
         yield _update(guarded)
         yield _insert(guarded)
+        yield from _fixed(guarded)
     for table in KEPT:
         yield _raise(
             "kept",
             "DELETE",
             table,
-            f"{table}: nothing is removed from here by hand. {_WAY.format(machine='')}",
+            f"{table}: nothing is removed from here by hand. {_way()}",
         )
     for table in APPEND_ONLY:
         told = f"{table}: no row is ever changed; `interlock verify` proves it, `interlock history` shows it."
@@ -164,12 +192,13 @@ def _triggers() -> Iterator[str]:
         "audit: a row is added at the end of the trail, by Interlock alone.",
         "NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM audit)",
     )  # fmt: skip
-    for table in ("recoveries", "decisions"):
+    for table, told_there in _TELLS.items():
         yield _raise(
             "appended", "INSERT", table,
-            f"{table}: a record belongs to one row of the trail, once.",
+            f"{table}: a record belongs to one row of the trail that tells the same, once.",
             f"EXISTS (SELECT 1 FROM {table} WHERE seq = NEW.seq)"
-            " OR NOT EXISTS (SELECT 1 FROM audit WHERE seq = NEW.seq)",
+            " OR NOT EXISTS (SELECT 1 FROM audit AS a JOIN arrows AS r ON r.id = a.arrow"
+            f" WHERE a.seq = NEW.seq AND a.actor = NEW.actor AND {told_there})",
         )  # fmt: skip
     fixed = "arrows: the machines are documented, and their arrows come from Interlock alone."
     yield _raise("unchanged", "UPDATE", "arrows", fixed)

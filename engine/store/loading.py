@@ -258,47 +258,49 @@ def _token(text: str | None) -> Token | None:
 
 # ---- the trail
 
+TRAIL_COLUMNS = (
+    ("a", "seq"), ("a", "at"), ("a", "cause"), ("a", "actor"), ("a", "source"), ("a", "run"), ("a", "task"),
+    ("a", "name"), ("t", "name"), ("r", "machine"), ("a", "version"), ("r", "from_state"), ("r", "event"),
+    ("r", "to_state"), ("a", "reason"), ("a", "request_id"), ("a", "since"), ("a", "metadata"),
+)  # fmt: skip
 TRAIL = (
-    "SELECT a.seq, a.at, a.cause, a.actor, a.source, a.run, a.task, a.name, t.name AS task_name, r.machine,"
-    " a.version, r.from_state, r.event, r.to_state, a.reason, a.request_id, a.since, a.metadata"
-    " FROM audit AS a JOIN arrows AS r ON r.id = a.arrow"
-    " LEFT JOIN tasks AS t ON t.run = a.run AND t.number = a.task"
+    f"SELECT {', '.join(f'{table}.{column}' for table, column in TRAIL_COLUMNS)}"
+    " FROM audit AS a CROSS JOIN arrows AS r LEFT JOIN tasks AS t ON t.run = a.run AND t.number = a.task"
+    " WHERE r.id = a.arrow"
 )
+"""Rows of the trail with their words; a cross join, so that they are walked in their own order."""
 
 
 def trail_of(db: sqlite3.Connection, ref: Ref) -> list[AuditRow]:
     """All rows of one entity, oldest first."""
     run, task, name = ref_values(ref)
     if name is None:
-        rows = _rows(db, f"{TRAIL} WHERE a.run = ? AND a.task = ? ORDER BY a.seq", run, task)
+        rows = db.execute(f"{TRAIL} AND a.run = ? AND a.task = ? ORDER BY a.seq", (run, task))
     else:
         machines = WORKER_MACHINES if ref.kind is Entity.WORKER else (BREAKER_MACHINE,)
         marks = ", ".join("?" * len(machines))
-        where = f"{TRAIL} WHERE a.name = ? AND r.machine IN ({marks}) ORDER BY a.seq"
-        rows = _rows(db, where, name, *machines)
+        where = f"{TRAIL} AND a.name = ? AND r.machine IN ({marks}) ORDER BY a.seq"
+        rows = db.execute(where, (name, *machines))
     return [audit_row(row) for row in rows]
 
 
-def audit_row(row: Any) -> AuditRow:
-    ref, label = who(row["run"], row["task"], row["name"], row["task_name"], row["machine"])
+def transitions_after(db: sqlite3.Connection, seq: int, limit: int) -> list[AuditRow]:
+    """The next transitions after a row, of all entities; creations and facts are left out."""
+    moved = f"{TRAIL} AND a.seq > ? AND r.from_state IS NOT NULL ORDER BY a.seq LIMIT ?"
+    return [audit_row(row) for row in db.execute(moved, (seq, limit))]
+
+
+def audit_row(row: Iterable[Any]) -> AuditRow:
+    """A row of `TRAIL` as what it tells."""
+    (
+        seq, at, cause, actor, source, run, task, name, task_name, machine, version, from_state, event,
+        to_state, reason, request_id, since, metadata,
+    ) = row  # fmt: skip
+    ref, label = who(run, task, name, task_name, machine)
     return AuditRow(
-        seq=row["seq"],
-        at=row["at"],
-        cause=row["cause"],
-        actor=row["actor"],
-        source=row["source"],
-        ref=ref,
-        label=label,
-        machine=row["machine"],
-        version=row["version"],
-        from_state=row["from_state"],
-        event=row["event"],
-        to_state=row["to_state"],
-        reason=row["reason"],
-        request_id=row["request_id"],
-        since=row["since"],
-        metadata=json.loads(row["metadata"]),
-    )
+        seq, at, cause, actor, source, ref, label, machine, version, from_state, event, to_state, reason,
+        request_id, since, json.loads(metadata),
+    )  # fmt: skip
 
 
 def who(

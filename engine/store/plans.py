@@ -28,7 +28,9 @@ from engine.machines import Lifecycle
 
 
 def plan_text(plan: Plan) -> str:
-    return json.dumps(_values(plan), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_values(plan), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    # A lone surrogate, which UTF-8 cannot hold, becomes JSON's own escape of it, and comes back as it was.
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def version_id(text: str) -> str:

@@ -29,7 +29,9 @@ def version_of(db: sqlite3.Connection) -> str | None:
     if "alembic_version" not in names or "audit" not in names:
         raise StoreDamaged("this is a database, but not one of Interlock's: give another --store")
     found = db.execute("SELECT version_num FROM alembic_version").fetchone()
-    return found[0] if found else None
+    if found is None:
+        raise StoreDamaged("this store does not say which version its tables have: take the last backup")
+    return str(found[0])
 
 
 def refuse_newer(version: str | None) -> None:
@@ -46,7 +48,8 @@ def prepare(db: sqlite3.Connection, archive: Path) -> None:
     refuse_newer(version)
     if version == VERSIONS[-1]:
         if not intact(db):
-            log.warning("the interlock of this store was not what it should be, and is made anew")
+            if _installed(db) == interlock.digest():
+                log.warning("the interlock of this store was not what it should be, and is made anew")
             _install_alone(db)
         return
     if version is not None:
@@ -96,8 +99,13 @@ def intact(db: sqlite3.Connection) -> bool:
     found = dict(db.execute("SELECT name, sql FROM sqlite_schema WHERE type IN ('trigger', 'view')"))
     if found != known:
         return False
-    stored = db.execute("SELECT value FROM store_info WHERE key = 'interlock'").fetchone()
-    return stored == (interlock.digest(),) and _arrows(db) == _documented()
+    return _installed(db) == interlock.digest() and _arrows(db) == _documented()
+
+
+def _installed(db: sqlite3.Connection) -> str | None:
+    """The digest of the interlock that was put in place last, by this Interlock or an older one."""
+    found = db.execute("SELECT value FROM store_info WHERE key = 'interlock'").fetchone()
+    return found[0] if found else None
 
 
 def _arrows(db: sqlite3.Connection) -> set[tuple[object, ...]]:
@@ -128,11 +136,11 @@ def install(db: sqlite3.Connection) -> None:
         db.execute(f'DROP {kind.upper()} "{name}"')
     old = _arrows(db) - _documented()
     new = _documented() - _arrows(db)
-    for machine, source, event, target, *_ in old:
+    for row in old:
         db.execute(
-            "UPDATE arrows SET kind = 'retired'"
-            " WHERE machine = ? AND from_state IS ? AND event = ? AND to_state IS ?",
-            (machine, source, event, target),
+            "UPDATE arrows SET kind = 'retired' WHERE machine = ? AND from_state IS ? AND event = ?"
+            " AND to_state IS ? AND kind = ? AND to_phase IS ?",
+            row,
         )
     last = db.execute("SELECT coalesce(max(id), 0) FROM arrows").fetchone()[0]
     rows = [(last + place, *row) for place, row in enumerate(sorted(new, key=repr), 1)]

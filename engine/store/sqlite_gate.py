@@ -8,9 +8,10 @@ only the database knows what it kept.
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import groupby
 from operator import itemgetter
+from typing import overload
 
 from engine.core.decision import Decision, Fact, Transition
 from engine.core.model import Snapshot
@@ -22,9 +23,9 @@ from engine.store.chain import Head, arrow_words
 from engine.store.errors import RefusedByStore, StoreError
 from engine.store.gate import AuditRow, Conflict, OutboxRow, Reply, Request, RequestReused
 from engine.store.instructions import parse_instruction
-from engine.store.interlock import FACT
+from engine.store.interlock import FACT, RETIRED
 from engine.store.loading import load_snapshot, trail_of
-from engine.store.staging import ArrowKey, Staging, Statement, standing
+from engine.store.staging import ArrowKey, Staging, Statement, scrubbed, standing
 from engine.store.trouble import explained
 
 Answer = Reply | None | Exception
@@ -33,9 +34,6 @@ Answer = Reply | None | Exception
 class _OneOfThem(Exception):
     """One of several statements that went together met nothing."""
 
-
-ALONE = (Conflict, RefusedByStore, RequestReused, ValueError, _OneOfThem)
-"""What is wrong with one item, and says nothing against the others."""
 
 _text, _values = itemgetter(0), itemgetter(1)
 
@@ -80,14 +78,18 @@ class SqliteGate:
         try:
             with explained():
                 return self._together(items)
-        except ALONE as failure:
+        except StoreError as failure:
+            return self._gave_up(items, failure)
+        except Exception as failure:  # noqa: BLE001 - one item is wrong, which says nothing against the others
             self._rollback()
             if len(items) == 1 and isinstance(failure, Conflict):
                 return [failure]
-        except StoreError as failure:
-            self._rollback()
-            return [failure] * len(items)
         return self._one_by_one(items)
+
+    def _gave_up(self, items: Sequence[Item], failure: StoreError) -> list[Answer]:
+        """The store itself does not work: each caller gets an error of its own to raise."""
+        self._rollback()
+        return [type(failure)(*failure.args) for _ in items]
 
     def _together(self, items: Sequence[Item]) -> list[Answer]:
         """The usual case: everything fits, so nothing has to be told apart."""
@@ -109,8 +111,7 @@ class SqliteGate:
                     answers.append(self._alone(item))
                 self._db.execute("COMMIT")
         except StoreError as failure:
-            self._rollback()
-            return [failure] * len(items)
+            return self._gave_up(items, failure)
         return answers
 
     def _alone(self, item: Item) -> Answer:
@@ -118,10 +119,12 @@ class SqliteGate:
         staging = self._staging(scrub=True)
         try:
             with explained():
-                answer = self._stage(staging, item)
+                answer = self._stage(staging, Item(item.decisions, _scrubbed(item.request)))
                 self._write(staging, exactly=True)
             self._head, self._sent = staging.head, staging.sent
-        except ALONE as failure:
+        except StoreError:
+            raise
+        except Exception as failure:  # noqa: BLE001 - whatever is wrong with it, it fails alone
             self._db.execute("ROLLBACK TO item")
             self._forget()
             answer = failure
@@ -191,6 +194,7 @@ class SqliteGate:
     # ---- requests and counts
 
     def recall(self, request: Request) -> Reply | None:
+        request = _scrubbed(request)
         with explained():
             reply = self._answered(request)
         if reply is not None:
@@ -209,7 +213,7 @@ class SqliteGate:
         return Reply(status, body, again=True)
 
     def refused(self, machine: str, state: str, event: str) -> None:
-        self._count("refused", machine, state, event)
+        self._count("refused", scrubbed(machine), scrubbed(state), scrubbed(event))
 
     def _count(self, counter: str, machine: str, state: str = "", event: str = "") -> None:
         with self._transaction():
@@ -222,6 +226,7 @@ class SqliteGate:
     def delivered(self, seqs: Sequence[int]) -> None:
         with self._transaction():
             self._db.executemany(statements.DELIVERED, [(seq,) for seq in seqs])
+            self._db.execute(statements.TIDY_OUTBOX)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -272,7 +277,8 @@ class SqliteGate:
             self._reload_arrows()
 
     def _reload_arrows(self) -> None:
-        found = self._db.execute("SELECT id, machine, from_state, event, to_state FROM arrows")
+        documented = "SELECT id, machine, from_state, event, to_state FROM arrows WHERE kind <> ?"
+        found = self._db.execute(documented, (RETIRED,))
         self._arrows = {tuple(key): (number, arrow_words(*key)) for number, *key in found}
 
     # ---- reading
@@ -284,10 +290,22 @@ class SqliteGate:
     def outbox(self) -> Sequence[OutboxRow]:
         with explained():
             rows = self._db.execute(
-                "SELECT seq, cause, instruction, body FROM outbox ORDER BY seq"
+                "SELECT seq, cause, instruction, body FROM outbox WHERE delivered = 0 ORDER BY seq"
             ).fetchall()
         return [OutboxRow(seq, cause, parse_instruction(name, body)) for seq, cause, name, body in rows]
 
     def history(self, ref: Ref) -> Sequence[AuditRow]:
         with explained():
-            return trail_of(self._db, ref)
+            return trail_of(self._db, Ref(ref.kind, scrubbed(ref.key)))
+
+
+@overload
+def _scrubbed(request: None) -> None: ...
+@overload
+def _scrubbed(request: Request) -> Request: ...
+def _scrubbed(request: Request | None) -> Request | None:
+    """A request as it can be stored: text that UTF-8 cannot hold is written as an escape."""
+    if request is None:
+        return None
+    told = {spec.name: scrubbed(getattr(request, spec.name)) for spec in fields(request)}
+    return Request(**told)

@@ -88,7 +88,8 @@ class Staging:
                 self._created(decision, change)  # type: ignore[arg-type]
         for instruction in decision.instructions:
             self.sent += 1
-            self.outbox.append((self.sent, decision.signal, *instruction_values(instruction)))
+            name, body = instruction_values(instruction)
+            self.outbox.append((self.sent, decision.signal, name, scrubbed(body) if self._scrub else body))
 
     # ---- requests
 
@@ -188,13 +189,13 @@ class Staging:
         if kind is Entity.WORKER:
             if columns:
                 columns["updated"] = self.at
-                self._say(statements.change("workers", (*columns,), False), (*columns.values(), key), change)
+                self._say(statements.change("workers", (*columns,), True), (*columns.values(), key), change)
             columns, table = {}, "worker_regions"
             whose: tuple[object, ...] = (key, change.machine)
         else:
             table, whose = _TABLE[kind], key if isinstance(key, tuple) else (key,)
         sql = statements.change(table, (*columns, "state", "version", "entered", "updated"), True)
-        moved = (target, version, decision.at, self.at)
+        moved = (target, version, self.at, self.at)
         self._say(sql, (*columns.values(), *moved, *whose, version - 1, source), change)
         if change.opens is not None or change.closes is not None:
             self._attempts(change.opens, change.closes)
@@ -210,9 +211,8 @@ class Staging:
             self._hold(decision, change.ref, change.sets["hold"])
             del columns["hold"]
         columns["updated"] = self.at
-        expected = () if change.ref.kind is Entity.WORKER else (version,)
         sql = statements.change(_TABLE[change.ref.kind], (*columns,), False)
-        self._say(sql, (*columns.values(), *_key(change.ref), *expected), change)
+        self._say(sql, (*columns.values(), *_key(change.ref), version), change)
         self._attempts(change.opens, change.closes)
 
     def _created(self, decision: Decision, change: Created) -> None:
@@ -221,7 +221,7 @@ class Staging:
         columns = birth_columns(change, workflow)
         arrow = (change.machine, None, CREATED, change.state)
         self._row(decision, ref, 1, arrow, None, None, as_json(columns))
-        born = {"machine": change.machine, "state": change.state, "version": 1, "entered": decision.at}
+        born = {"machine": change.machine, "state": change.state, "version": 1, "entered": self.at}
         born["updated"] = self.at
         if isinstance(record, Worker):
             own = columns | {"id": record.id, "updated": self.at}
@@ -230,8 +230,6 @@ class Staging:
             columns = {"worker": record.id}
         else:
             columns |= dict(zip(statements.KEYS[_TABLE[ref.kind]], _key(ref), strict=True))
-            if isinstance(record, Task):
-                columns["created"] = record.created
         hold = columns.pop("hold", None)
         columns |= born
         table = "worker_regions" if isinstance(record, Worker) else _TABLE[ref.kind]
@@ -252,10 +250,9 @@ class Staging:
             values = (self.at, *closing_values(closes), *token_values(closes.token))
             self._say(statements.CLOSE_ATTEMPT, values)
             if closes.report is not None and closes.report.checks:
-                run, task, attempt, _, turn = token_values(closes.token)
                 for place, check in enumerate(closes.report.checks, 1):
                     told = (check.name, int(check.passed), check.duration, check.exit_code, check.output)
-                    values = (run, task, attempt, turn, place, *told)
+                    values = (*token_values(closes.token), place, *told)
                     self._say(statements.ADD_CHECK, values)
         if opens is not None:
             values = (*token_values(opens.token), *attempt_values(opens))
@@ -286,7 +283,8 @@ class Staging:
         for timer in decision.timers:
             when = timer.due if isinstance(timer, TimerSet) else None
             due.setdefault(timer.ref, {})[timer.kind.value] = when
-            self.timers[timer.ref.kind.value, str(timer.ref), timer.kind.value] = when
+            entity = scrubbed(str(timer.ref)) if self._scrub else str(timer.ref)
+            self.timers[timer.ref.kind.value, entity, timer.kind.value] = when
         return due
 
     def _version_of(self, plan: Plan, at: int) -> str:

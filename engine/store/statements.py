@@ -2,7 +2,19 @@
 
 from functools import cache
 
-from sqlalchemy import Executable, Table, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Executable,
+    Table,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy.sql.dml import Insert
 
 from engine.core.records import Entity
@@ -66,9 +78,21 @@ def change(name: str, columns: tuple[str, ...], moves: bool) -> str:
         found = found.where(table.c[key] == bindparam(f"key_{key}"))
     if "version" in table.c:
         found = found.where(table.c.version == bindparam("expected_version"))
-    if moves:
+    elif not moves:
+        found = found.where(_health_stands())
+    if moves and "state" in table.c:
         found = found.where(table.c.state == bindparam("expected_state"))
     return sql(found)
+
+
+def _health_stands() -> ColumnElement[bool]:
+    """A worker has its version in its regions; what is told of it is told under its health."""
+    region = tables.worker_regions
+    return exists().where(
+        region.c.worker == tables.workers.c.id,
+        region.c.machine == literal_column(f"'{tables.WORKER_MACHINES[0]}'"),
+        region.c.version == bindparam("expected_version"),
+    )
 
 
 ADD_AUDIT = sql(_insert(tables.audit, AUDIT), *AUDIT)
@@ -89,7 +113,8 @@ NOTE_ATTEMPT = _attempt(ATTEMPT_LIVE)
 CLOSE_ATTEMPT = _attempt(ATTEMPT_END)
 
 CHECK_RESULT = (
-    "run", "task", "attempt", "round", "position", "name", "passed", "duration", "exit_code", "output",
+    "run", "task", "attempt", "purpose", "round", "position", "name", "passed", "duration", "exit_code",
+    "output",
 )  # fmt: skip
 ADD_CHECK = sql(_insert(tables.check_results, CHECK_RESULT), *CHECK_RESULT)
 
@@ -106,7 +131,18 @@ CLEAR_TIMER = sql(
 
 OUTBOX = ("seq", "cause", "instruction", "body")
 SEND = sql(_insert(tables.outbox, OUTBOX), *OUTBOX)
-DELIVERED = sql(delete(tables.outbox).where(tables.outbox.c.seq == bindparam("sent")))
+DELIVERED = sql(
+    update(tables.outbox)
+    .values(delivered=literal_column("1"))
+    .where(tables.outbox.c.seq == bindparam("sent"))
+)
+TIDY_OUTBOX = sql(
+    delete(tables.outbox).where(
+        tables.outbox.c.delivered == literal_column("1"),
+        tables.outbox.c.seq < select(func.max(tables.outbox.c.seq)).scalar_subquery(),
+    )
+)
+"""The last one stays, delivered or not: its number must never be given again."""
 
 RECOVERY = ("seq", "at", "machine", "entity", "event", "actor", "reason", "evidence")
 ADD_RECOVERY = sql(_insert(tables.recoveries, RECOVERY), *RECOVERY)

@@ -1,6 +1,7 @@
 """A store that is open for writing: the lease, the gate behind its thread, and the feed of its commits."""
 
 import asyncio
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -14,11 +15,13 @@ from engine.store.connections import connect_writer
 from engine.store.errors import StoreDamaged
 from engine.store.files import Place
 from engine.store.gate import Reply, Request
-from engine.store.lease import Lock, begin_term, end_term
+from engine.store.lease import Lock, begin_term, end_term, ended_well
 from engine.store.sqlite_gate import SqliteGate
 from engine.store.trouble import explained
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 def now() -> int:
@@ -42,14 +45,15 @@ class Store:
             raise
         try:
             with explained():
-                self.term, clean = begin_term(self._db, now())
-                if not clean:
+                if not ended_well(self._db):
                     _see_that_it_is_sound(self._db)
+                self.term = begin_term(self._db, now())
                 self._gate = SqliteGate(self._db)
         except BaseException:
             self._db.close()
             self._lock.release()
             raise
+        self._closed = False
         self._listeners: list[Callable[[int], None]] = []
         self._committer = Committer(self._db, self._gate, self._tell)
 
@@ -69,14 +73,22 @@ class Store:
 
     def _tell(self, seq: int) -> None:
         for listener in self._listeners:
-            listener(seq)
+            try:
+                listener(seq)
+            except Exception:
+                log.exception("a listener of the store failed")
 
     def close(self) -> None:
-        """Store what is queued, give the lease back, and leave nothing in the WAL."""
+        """Store what is queued, give the lease back, and leave nothing in the WAL if no reader needs it."""
+        if self._closed:
+            return
+        self._closed = True
         self._committer.close()
         try:
             with explained():
                 end_term(self._db, self.term, now())
+                # Nobody who waits for the lease waits for a reader: what stays in the WAL is safe there.
+                self._db.execute("PRAGMA busy_timeout=0").fetchone()
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         finally:
             self._db.close()
@@ -93,4 +105,8 @@ def _see_that_it_is_sound(db: sqlite3.Connection) -> None:
     """The last writer did not close the store: look before anything is added to it."""
     found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
-        raise StoreDamaged(f"the store is damaged ({found}): leave it as it is, and see `interlock doctor`")
+        log.error("quick_check says: %s", found)
+        raise StoreDamaged(
+            "the store is damaged: leave it as it is, and see `interlock doctor`."
+            " Backups are in its `.d/archive` folder"
+        )

@@ -16,6 +16,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    and_,
     text,
 )
 
@@ -35,6 +36,8 @@ WORKER_MACHINES = ("orchestration.worker", "supervision.worker")
 """A worker's two regions: its health and its control."""
 
 BREAKER_MACHINE = "pipeline.breaker"
+
+USUAL_SOURCES = ("engine", "timer", "worker")
 
 
 def _flag(name: str) -> Column[int]:
@@ -196,6 +199,7 @@ check_results = Table(
     Column("run", big, ForeignKey("runs.number"), nullable=False),
     Column("task", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),
+    Column("purpose", Text, nullable=False),
     Column("round", Integer, nullable=False),
     Column("position", Integer, nullable=False),
     Column("name", Text, nullable=False),
@@ -203,7 +207,7 @@ check_results = Table(
     Column("duration", big, nullable=False),
     Column("exit_code", Integer),
     Column("output", Text),
-    PrimaryKeyConstraint("run", "task", "attempt", "round", "position"),
+    PrimaryKeyConstraint("run", "task", "attempt", "purpose", "round", "position"),
     **table_options(rowid=False),
 )
 
@@ -304,6 +308,7 @@ outbox = Table(
     Column("cause", big, nullable=False),
     Column("instruction", Text, nullable=False),
     Column("body", Text, nullable=False),
+    _flag("delivered"),
     PrimaryKeyConstraint("seq"),
     **table_options(),
 )
@@ -318,7 +323,6 @@ idempotency_keys = Table(
     Column("body", Text, nullable=False),
     _moment("created", known=True),
     _moment("expires", known=True),
-    _count("hits"),
     PrimaryKeyConstraint("request_id"),
     **table_options(rowid=False),
 )
@@ -389,9 +393,13 @@ audit = Table(
 # With the arrow in it the triggers find all that they ask for in the index.
 Index("audit_entity", audit.c.run, audit.c.task, audit.c.version, audit.c.arrow)
 Index("audit_name", audit.c.name, audit.c.version, sqlite_where=audit.c.name.is_not(None))
+Index("audit_named", audit.c.name, audit.c.seq, sqlite_where=audit.c.name.is_not(None))
 Index("audit_run", audit.c.run, audit.c.seq)
 Index("audit_arrow", audit.c.arrow)
+# What the engine does by itself is most of the trail, and is found without an index.
 Index("audit_actor", audit.c.actor, sqlite_where=audit.c.actor != "engine")
+Index("audit_source", audit.c.source, sqlite_where=and_(*(audit.c.source != name for name in USUAL_SOURCES)))
+Index("audit_runs", audit.c.task, audit.c.seq, sqlite_where=audit.c.task == 0)
 Index("audit_request", audit.c.request_id, sqlite_where=audit.c.request_id.is_not(None))
 
 recoveries = Table(

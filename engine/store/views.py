@@ -46,7 +46,7 @@ SELECT t.run || '/' || t.name AS task_id, t.run AS workstream_id, t.machine, t.s
     AS output_size_bytes,
   t.exit_code,
   (SELECT x.worker FROM attempts AS x WHERE x.run = t.run AND x.task = t.number AND x.ended IS NULL
-     ORDER BY x.attempt DESC LIMIT 1) AS worker_id
+     AND x.purpose = 'work' AND x.fenced = 0 ORDER BY x.attempt DESC LIMIT 1) AS worker_id
 FROM tasks AS t"""
 
 JOBS = f"""CREATE VIEW jobs AS
@@ -55,7 +55,7 @@ SELECT j.number AS id, j.parent_run AS parent_job_id, j.depth, j.machine, j.stat
   j.worker_count, j.created AS created_at, j.started AS started_at, j.ended AS completed_at,
   ({_FAILED.format(run="j.number", task="0")}) AS failed_at, j.updated AS updated_at,
   j.task_description,
-  (SELECT max(t.retries) FROM tasks AS t WHERE t.run = j.number AND t.pardon IS NULL
+  (SELECT coalesce(max(t.retries), 0) FROM tasks AS t WHERE t.run = j.number AND t.pardon IS NULL
      AND EXISTS (SELECT 1 FROM arrows AS r WHERE r.machine = t.machine AND r.to_state = t.state
        AND r.to_phase IN ('failed', 'failing', 'backoff', 'parked'))) AS retry_count
 FROM runs AS j"""
@@ -74,7 +74,7 @@ JOIN worker_regions AS c ON c.worker = w.id AND c.machine = 'supervision.worker'
 
 TOOL_INVOCATIONS = """CREATE VIEW tool_invocations AS
 SELECT tool, count(*) AS invocations FROM attempts INDEXED BY attempts_tool
-WHERE tool IS NOT NULL GROUP BY tool"""
+WHERE tool IS NOT NULL AND purpose = 'work' GROUP BY tool"""
 
 
 def views() -> dict[str, str]:

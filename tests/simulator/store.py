@@ -6,11 +6,13 @@ die before the commit, to die after it, or to lose a race.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
 
 from engine.core.decision import (
     AttemptNoted,
+    Closing,
     Created,
     Decision,
     Fact,
@@ -34,6 +36,7 @@ from engine.core.records import (
 )
 from engine.machines import MACHINES, Arrow, Kind
 from engine.store.gate import AuditRow, Conflict, OutboxRow, Reply, Request, RequestReused
+from tests.simulator import telling
 from tests.simulator.violation import Violation, story
 
 T = TypeVar("T", Run, Task, Worker, Breaker)
@@ -59,6 +62,15 @@ class EngineLost(Exception):
     """The engine died in the middle of a commit."""
 
 
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """An attempt, live or over."""
+
+    attempt: Attempt
+    ended: int | None = None
+    closing: Closing | None = None
+
+
 def region(record: Record, machine: str) -> tuple[str, int]:
     """State and version of a record under one of its machines."""
     if isinstance(record, Worker):
@@ -82,17 +94,22 @@ class Staging:
     def __init__(self, store: "SimulatedStore") -> None:
         self.store = store
         self.records: dict[Ref, Record] = {}
-        self.attempts: dict[Token, Attempt | None] = {}
+        self.executions: dict[Token, Execution] = {}
+        self.due: dict[Ref, dict[str, int | None]] = {}
+        """The timers of the decision at hand, as far as no row has told them yet."""
+        self.at = store.at
         self.rows: list[AuditRow] = []
         self.counts: dict[tuple[Ref, str], int] = {}
 
     def record(self, ref: Ref) -> Record | None:
         return self.records.get(ref) or self.store.records.get(ref)
 
-    def attempt(self, token: Token) -> Attempt | None:
-        if token in self.attempts:
-            return self.attempts[token]
-        return self.store.open_attempts.get(token)
+    def execution(self, token: Token) -> Execution | None:
+        return self.executions.get(token) or self.store.executions.get(token)
+
+    def live(self, token: Token) -> Execution | None:
+        found = self.execution(token)
+        return found if found is not None and found.ended is None else None
 
 
 class SimulatedStore:
@@ -101,6 +118,11 @@ class SimulatedStore:
     def __init__(self) -> None:
         self.records: dict[Ref, Record] = {}
         self.open_attempts: dict[Token, Attempt] = {}
+        self.executions: dict[Token, Execution] = {}
+        """Every attempt that ever was."""
+        self.updated: dict[Ref, int] = {}
+        self.at = 0
+        """The time of the last row. The trail never goes back in time."""
         self.timers: dict[tuple[Ref, TimerKind], int] = {}
         self.waiting: list[OutboxRow] = []
         self.trail: list[AuditRow] = []
@@ -209,6 +231,8 @@ class SimulatedStore:
     # ---- one transaction
 
     def _stage(self, staging: Staging, decision: Decision) -> None:
+        staging.at = max(staging.at, decision.at)
+        staging.due = telling.due(decision)
         for change in decision.changes:
             match change:
                 case Transition():
@@ -218,21 +242,24 @@ class SimulatedStore:
                 case Created():
                     self._created(staging, decision, change)
                 case AttemptNoted():
-                    if staging.attempt(change.token) is None:
+                    if staging.live(change.token) is None:
                         raise Violation(f"a note on {change.token}, which is not open")
-                    staging.attempts[change.token] = change.after
+                    staging.executions[change.token] = Execution(change.after)
 
     def _commit(self, staging: Staging, decisions: Sequence[Decision]) -> None:
         self.records |= staging.records
         self.counts |= staging.counts
-        for token, attempt in staging.attempts.items():
-            if attempt is None:
-                self.open_attempts.pop(token, None)
+        self.executions |= staging.executions
+        for token, execution in staging.executions.items():
+            if execution.ended is None:
+                self.open_attempts[token] = execution.attempt
             else:
-                self.open_attempts[token] = attempt
+                self.open_attempts.pop(token, None)
+        self.at = staging.at
         self.trail += staging.rows
         for row in staging.rows:
             self.trails.setdefault(row.ref, []).append(row)
+            self.updated[row.ref] = row.at
         for decision in decisions:
             for timer in decision.timers:
                 if isinstance(timer, TimerSet):
@@ -297,14 +324,16 @@ class SimulatedStore:
 
     def _fact(self, staging: Staging, decision: Decision, change: Fact) -> None:
         stored = staging.record(change.ref)
+        machine = machines_of(change.after)[0]
+        expected = ("", region(change.after, machine)[1])
         if stored is None:
-            raise self._broken(change.ref, f"a fact {change.name} on {change.ref}, which does not exist")
+            raise Conflict(change.ref, machine, expected, None)
+        if region(stored, machine)[1] != expected[1]:
+            raise Conflict(change.ref, machine, expected, region(stored, machine))
         self._fold(change.ref, f"{change.ref}: fact {change.name}", stored, change.sets, change.after)
         staging.records[change.ref] = change.after
         self._attempts(staging, change)
-        machine = machines_of(stored)[0]
-        version = region(stored, machine)[1]
-        self._row(staging, decision, change, machine, version, None, change.name, None, change.reason)
+        self._row(staging, decision, change, machine, expected[1], None, change.name, None, change.reason)
 
     def _fold(self, ref: Ref, words: str, stored: Record, sets: Mapping[str, object], after: Record) -> None:
         """What the row says happened must make exactly the record that is stored with it."""
@@ -317,14 +346,15 @@ class SimulatedStore:
     def _attempts(self, staging: Staging, change: Transition | Fact) -> None:
         if change.closes is not None:
             token = change.closes.token
-            if staging.attempt(token) is None:
+            found = staging.live(token)
+            if found is None:
                 raise self._broken(change.ref, f"{change.ref} closes {token}, which is not open")
-            staging.attempts[token] = None
+            staging.executions[token] = replace(found, ended=staging.at, closing=change.closes)
         if change.opens is not None:
             token = change.opens.token
-            if staging.attempt(token) is not None:
-                raise self._broken(change.ref, f"{change.ref} opens {token}, which is open")
-            staging.attempts[token] = change.opens
+            if staging.execution(token) is not None:
+                raise self._broken(change.ref, f"{change.ref} opens {token}, which was opened before")
+            staging.executions[token] = Execution(change.opens)
 
     def _row(
         self, staging: Staging, decision: Decision, change: Created | Transition | Fact, machine: str,
@@ -333,9 +363,9 @@ class SimulatedStore:
         seq = len(self.trail) + len(staging.rows) + 1
         staging.rows.append(
             AuditRow(
-                seq, decision.at, decision.signal, decision.actor, decision.source, change.ref,
+                seq, staging.at, decision.signal, decision.actor, decision.source, change.ref,
                 _label(change.after), machine, version, source, event, target, reason, decision.request_id,
-                change.since if isinstance(change, Transition) else None,
+                change.since if isinstance(change, Transition) else None, telling.told(change, staging.due),
             )
         )  # fmt: skip
 

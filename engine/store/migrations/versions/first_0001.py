@@ -60,9 +60,20 @@ def upgrade() -> None:
         "audit_name", "audit", ["name", "version"], unique=False, sqlite_where=sa.text("name IS NOT NULL")
     )
     op.create_index(
+        "audit_named", "audit", ["name", "seq"], unique=False, sqlite_where=sa.text("name IS NOT NULL")
+    )
+    op.create_index(
         "audit_request", "audit", ["request_id"], unique=False, sqlite_where=sa.text("request_id IS NOT NULL")
     )
     op.create_index("audit_run", "audit", ["run", "seq"], unique=False)
+    op.create_index("audit_runs", "audit", ["task", "seq"], unique=False, sqlite_where=sa.text("task = 0"))
+    op.create_index(
+        "audit_source",
+        "audit",
+        ["source"],
+        unique=False,
+        sqlite_where=sa.text("source != 'engine' AND source != 'timer' AND source != 'worker'"),
+    )
     op.create_table(
         "breakers",
         sa.Column("tool", sa.Text(), nullable=False),
@@ -115,7 +126,6 @@ def upgrade() -> None:
         sa.Column("body", sa.Text(), nullable=False),
         sa.Column("created", BIG, nullable=False),
         sa.Column("expires", BIG, nullable=False),
-        sa.Column("hits", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.PrimaryKeyConstraint("request_id", name=op.f("pk_idempotency_keys")),
         sqlite_strict=True,
         sqlite_with_rowid=False,
@@ -127,6 +137,7 @@ def upgrade() -> None:
         sa.Column("cause", BIG, nullable=False),
         sa.Column("instruction", sa.Text(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("delivered", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.PrimaryKeyConstraint("seq", name=op.f("pk_outbox")),
         sqlite_strict=True,
         sqlite_with_rowid=True,
@@ -321,6 +332,7 @@ def upgrade() -> None:
         sa.Column("run", BIG, nullable=False),
         sa.Column("task", sa.Integer(), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("purpose", sa.Text(), nullable=False),
         sa.Column("round", sa.Integer(), nullable=False),
         sa.Column("position", sa.Integer(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
@@ -329,7 +341,9 @@ def upgrade() -> None:
         sa.Column("exit_code", sa.Integer(), nullable=True),
         sa.Column("output", sa.Text(), nullable=True),
         sa.ForeignKeyConstraint(["run"], ["runs.number"], name=op.f("fk_check_results_run")),
-        sa.PrimaryKeyConstraint("run", "task", "attempt", "round", "position", name=op.f("pk_check_results")),
+        sa.PrimaryKeyConstraint(
+            "run", "task", "attempt", "purpose", "round", "position", name=op.f("pk_check_results")
+        ),
         sqlite_strict=True,
         sqlite_with_rowid=False,
     )

@@ -1,0 +1,1 @@
+"""What every store must do, whatever it is made of: one suite, and one entry for each driver."""
