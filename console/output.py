@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, NoReturn, TextIO, cast
 
+from console.text import visible
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -109,7 +111,7 @@ def _give_up(reason: OSError) -> NoReturn:
 
 def _tell(sentence: str) -> None:
     if sys.stderr is not None:
-        print(f"interlock: {sentence}", file=sys.stderr)
+        print(f"interlock: {visible(sentence)}", file=sys.stderr)
 
 
 def _colour_is_welcome() -> bool:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from console import output
 from console.stores import Json, StoreOption, usable
+from console.text import visible
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -72,7 +73,7 @@ def _families(found: "Metrics") -> Iterator["Metric"]:
         "interlock_refused_transitions", "Moves that no document has", labels=["machine", "state", "event"]
     )
     for one in found.refused:
-        refused.add_metric([one.machine, one.state, one.event], one.count)
+        refused.add_metric([visible(one.machine), visible(one.state), visible(one.event)], one.count)
     yield refused
     requests = CounterMetricFamily(
         "interlock_idempotency_requests", "Requests with an id, by whether they came again", labels=["result"]
@@ -85,7 +86,7 @@ def _families(found: "Metrics") -> Iterator["Metric"]:
     yield rate
     tools = CounterMetricFamily("interlock_tool_invocations", "Executions of a tool", labels=["tool"])
     for tool, count in found.invocations:
-        tools.add_metric([tool], count)
+        tools.add_metric([visible(tool)], count)
     yield tools
     rows = CounterMetricFamily("interlock_audit_rows", "Rows of the audit trail")
     rows.add_metric([], found.rows)

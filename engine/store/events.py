@@ -7,7 +7,7 @@ machines' own tables, so a new machine needs nothing here.
 import re
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from json import JSONEncoder
+from json import JSONEncoder, dumps
 
 from engine.core.records import Entity
 from engine.machines import (
@@ -80,8 +80,8 @@ _SECOND = 1_000_000
 
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
-_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""What JSON may hold as it is, and a terminal, a line reader or UTF-8 may not."""
+_UNUSUAL = re.compile("[^ -~]")
+"""What may be something that JSON can hold as it is, and a terminal, a line reader or UTF-8 cannot."""
 
 
 def event_of(row: AuditRow) -> dict[str, object] | None:
@@ -105,7 +105,7 @@ def line_of(row: AuditRow) -> str | None:
     event = event_of(row)
     if event is None:
         return None
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", _encode(event))
+    return _UNUSUAL.sub(_escaped, _encode(event))
 
 
 def timestamp(at: int) -> str:
@@ -137,3 +137,9 @@ def _metadata(row: AuditRow) -> dict[str, object]:
 def _seconds(duration: int) -> int | float:
     whole, rest = divmod(duration, _SECOND)
     return duration / _SECOND if rest else whole
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """As an escape: what a terminal would obey, or a program would take for the end of the line."""
+    char = found[0]
+    return char if char.isprintable() else dumps(char)[1:-1]
