@@ -1,6 +1,5 @@
 """Executions: opened, noted, closed, with all that was measured of them."""
 
-
 from engine.core import signals as s
 from engine.core.decision import AttemptNoted, Closing
 from engine.core.plan import Plan, TaskPlan
