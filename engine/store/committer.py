@@ -8,8 +8,9 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from itertools import groupby
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -25,8 +26,29 @@ MAX_BATCH = 1000
 IDLE = 0.5
 """Seconds without work after which the WAL is emptied."""
 
-Entry = tuple[Any, Any, Any]
-"""An item or a piece of work, the future of whoever waits for it, and the loop that future lives in."""
+
+@dataclass(slots=True)
+class Order(Item):
+    """An item, and whoever waits for it."""
+
+    future: "asyncio.Future[Reply | None]"
+    loop: asyncio.AbstractEventLoop
+
+
+@dataclass(slots=True)
+class Errand:
+    """Something else to be done with the gate, between two transactions."""
+
+    work: Callable[[SqliteGate], Any]
+    future: "Future[Any]"
+
+    def run(self, gate: SqliteGate) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            self.future.set_result(self.work(gate))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the caller
+            self.future.set_exception(error)
 
 
 class Committer:
@@ -52,17 +74,17 @@ class Committer:
     ) -> "asyncio.Future[Reply | None]":
         """Store the decisions; the future is done when they are safe."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Reply | None] = loop.create_future()
-        self._put((Item(decisions, request), future, loop))
-        return future
+        order = Order(decisions, request, loop.create_future(), loop)
+        self._put(order)
+        return order.future
 
     def call(self, work: Callable[[SqliteGate], T]) -> "Future[T]":
         """Do something else with the gate, between two transactions."""
         future: Future[T] = Future()
-        self._put((work, future, None))
+        self._put(Errand(work, future))
         return future
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: Order | Errand) -> None:
         with self._door:
             if self._stopped:
                 raise StoreError("the store is closed")
@@ -88,17 +110,15 @@ class Committer:
                 dirty = False
                 continue
             open_ = entries[-1] is not None
-            for stretch in _stretches(entries if open_ else entries[:-1]):
-                before = self._gate.head.seq
-                if isinstance(stretch, list):
-                    self._commit(stretch)
+            for kind, stretch in groupby(entries if open_ else entries[:-1], type):
+                if kind is Order:
+                    self._commit(list(stretch))
                 else:
-                    _do(stretch, self._gate)
-                    if self._gate.head.seq != before:
-                        self._committed(self._gate.head.seq)
+                    for errand in stretch:
+                        self._run_errand(errand)
             dirty = True
 
-    def _drain(self, first: Entry | None) -> list[Entry | None]:
+    def _drain(self, first: Any) -> list[Any]:
         entries = [first]
         try:
             while entries[-1] is not None and len(entries) < MAX_BATCH:
@@ -107,18 +127,24 @@ class Committer:
             pass
         return entries
 
-    def _commit(self, stretch: list[Entry]) -> None:
-        answers = self._answers([item for item, _, _ in stretch])
+    def _commit(self, orders: "list[Order]") -> None:
+        """Orders that came one after the other are one transaction."""
+        answers = self._answers(orders)
         self._committed(self._gate.head.seq)
-        pairs = zip(stretch, answers, strict=True)
-        for loop, told in groupby(pairs, _loop):
+        for loop, told in groupby(zip(orders, answers, strict=True), _loop):
             try:
                 loop.call_soon_threadsafe(_resolve, list(told))
             except RuntimeError:
                 # The loop is closed: what was stored is stored, and nobody is left to be told.
                 continue
 
-    def _answers(self, items: list[Item]) -> list[Answer]:
+    def _run_errand(self, errand: "Errand") -> None:
+        before = self._gate.head.seq
+        errand.run(self._gate)
+        if self._gate.head.seq != before:
+            self._committed(self._gate.head.seq)
+
+    def _answers(self, items: Sequence[Item]) -> list[Answer]:
         """What the gate answers; nothing that it meets may end the thread, or everybody waits for ever."""
         try:
             return self._gate.apply_all(items)
@@ -134,38 +160,13 @@ class Committer:
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
-def _stretches(entries: Sequence[Any]) -> Iterator[list[Entry] | Entry]:
-    """Items that come one after the other are one transaction; anything else comes between two."""
-    stretch: list[Entry] = []
-    for entry in entries:
-        if isinstance(entry[0], Item):
-            stretch.append(entry)
-            continue
-        if stretch:
-            yield stretch
-            stretch = []
-        yield entry
-    if stretch:
-        yield stretch
+def _loop(pair: "tuple[Order, Answer]") -> asyncio.AbstractEventLoop:
+    return pair[0].loop
 
 
-def _do(entry: Entry, gate: SqliteGate) -> None:
-    work, future, _ = entry
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        future.set_result(work(gate))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the caller
-        future.set_exception(error)
-
-
-def _loop(pair: tuple[Entry, Answer]) -> asyncio.AbstractEventLoop:
-    loop: asyncio.AbstractEventLoop = pair[0][2]
-    return loop
-
-
-def _resolve(pairs: list[tuple[Entry, Answer]]) -> None:
-    for (_, future, _), answer in pairs:
+def _resolve(pairs: "list[tuple[Order, Answer]]") -> None:
+    for order, answer in pairs:
+        future = order.future
         if future.done():
             continue
         if isinstance(answer, Exception):

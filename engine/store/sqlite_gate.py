@@ -25,7 +25,7 @@ from engine.store.gate import AuditRow, Conflict, OutboxRow, Reply, Request, Req
 from engine.store.instructions import parse_instruction
 from engine.store.interlock import FACT, RETIRED
 from engine.store.loading import load_snapshot, trail_of
-from engine.store.staging import ArrowKey, Staging, Statement, scrubbed, standing
+from engine.store.staging import ArrowKey, Key, Staging, Statement, answer_to, scrubbed, standing
 from engine.store.trouble import explained
 
 Answer = Reply | None | Exception
@@ -46,7 +46,7 @@ class Item:
     """What one caller wants stored."""
 
     decisions: Sequence[Decision]
-    request: Request | None = None
+    request: Request | None
 
 
 class SqliteGate:
@@ -95,6 +95,7 @@ class SqliteGate:
         """The usual case: everything fits, so nothing has to be told apart."""
         self._db.execute("BEGIN IMMEDIATE")
         staging = self._staging()
+        staging.keys = self._keys([item.request for item in items if item.request is not None])
         answers = [self._stage(staging, item) for item in items]
         self._write(staging)
         self._db.execute("COMMIT")
@@ -119,7 +120,9 @@ class SqliteGate:
         staging = self._staging(scrub=True)
         try:
             with explained():
-                answer = self._stage(staging, Item(item.decisions, _scrubbed(item.request)))
+                request = _scrubbed(item.request)
+                staging.keys = {} if request is None else self._keys([request])
+                answer = self._stage(staging, Item(item.decisions, request))
                 self._write(staging, exactly=True)
             self._head, self._sent = staging.head, staging.sent
         except StoreError:
@@ -136,7 +139,7 @@ class SqliteGate:
         reply = None
         if request is not None:
             try:
-                reply = staging.answered(request) or self._answered(request)
+                reply = staging.answered(request)
             except RequestReused as refusal:
                 return refusal
             if reply is not None:
@@ -165,8 +168,8 @@ class SqliteGate:
             self._set_timers(staging)
         if staging.outbox:
             db.executemany(statements.SEND, staging.outbox)
-        if staging.keys:
-            db.executemany(statements.ADD_KEY, staging.keys.values())
+        if staging.replies:
+            db.executemany(statements.ADD_KEY, staging.replies)
         if staging.counts:
             db.executemany(statements.COUNT, [(*key, count) for key, count in staging.counts.items()])
 
@@ -196,21 +199,20 @@ class SqliteGate:
     def recall(self, request: Request) -> Reply | None:
         request = _scrubbed(request)
         with explained():
-            reply = self._answered(request)
+            reply = answer_to(request, self._keys([request]).get(request.id))
         if reply is not None:
             self._count("idempotency_hit", request.operation)
         return reply
 
-    def _answered(self, request: Request) -> Reply | None:
-        found = self._db.execute(statements.FIND_KEY, (request.id,)).fetchone()
-        if found is None:
-            return None
-        operation, fingerprint, status, body, expires = found
-        if expires <= request.at:
-            return None
-        if (operation, fingerprint) != (request.operation, request.fingerprint):
-            raise RequestReused(request.id, operation, request.operation)
-        return Reply(status, body, again=True)
+    def _keys(self, requests: Sequence[Request]) -> dict[str, Key]:
+        """What is stored under the ids of these requests."""
+        found: dict[str, Key] = {}
+        ids = [request.id for request in requests]
+        for first in range(0, len(ids), statements.KEYS_AT_ONCE):
+            some = ids[first : first + statements.KEYS_AT_ONCE]
+            wanted = (*some, *(None,) * (statements.KEYS_AT_ONCE - len(some)))
+            found |= {key[0]: key for key in self._db.execute(statements.FIND_KEYS, wanted)}
+        return found
 
     def refused(self, machine: str, state: str, event: str) -> None:
         self._count("refused", scrubbed(machine), scrubbed(state), scrubbed(event))

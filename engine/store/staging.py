@@ -42,6 +42,22 @@ Statement = tuple[str, tuple[Any, ...], Transition | Fact | None]
 """Its text, its values, and the change that lost a race if no row was met."""
 
 
+Key = tuple[str, str, str, int, str, int, int]
+"""A row of `idempotency_keys`: id, operation, fingerprint, status, body, created, expires."""
+
+
+def answer_to(request: Request, key: Key | None) -> Reply | None:
+    """What a request gets that was made under this key before; a key that has expired is none."""
+    if key is None:
+        return None
+    _, operation, fingerprint, status, body, _, expires = key
+    if expires <= request.at:
+        return None
+    if (operation, fingerprint) != (request.operation, request.fingerprint):
+        raise RequestReused(request.id, operation, request.operation)
+    return Reply(status, body, again=True)
+
+
 class Staging:
     """One transaction in the making."""
 
@@ -61,7 +77,9 @@ class Staging:
         self.statements: list[Statement] = []
         self.timers: dict[tuple[str, str, str], int | None] = {}
         self.outbox: list[tuple[int, int, str, str]] = []
-        self.keys: dict[str, tuple[Any, ...]] = {}
+        self.keys: dict[str, Key] = {}
+        """What is stored or staged under the ids of requests."""
+        self.replies: list[Key] = []
         self.counts: dict[tuple[str, str, str, str], int] = {}
         self._known, self._learn = known, learn
         self._versions = versions
@@ -94,19 +112,16 @@ class Staging:
     # ---- requests
 
     def answered(self, request: Request) -> Reply | None:
-        """The reply that the same request gets in this very transaction."""
-        known = self.keys.get(request.id)
-        if known is None:
-            return None
-        if known[1:3] != (request.operation, request.fingerprint):
-            raise RequestReused(request.id, known[1], request.operation)
-        return Reply(known[3], known[4], again=True)
+        """The reply that the same request was given before, in this very transaction or an earlier one."""
+        return answer_to(request, self.keys.get(request.id))
 
     def answer(self, request: Request) -> Reply:
-        self.keys[request.id] = (
+        key = (
             request.id, request.operation, request.fingerprint, request.status, request.body, request.at,
             request.at + request.ttl,
         )  # fmt: skip
+        self.keys[request.id] = key
+        self.replies.append(key)
         return Reply(request.status, request.body)
 
     def count(self, counter: str, machine: str, state: str = "", event: str = "") -> None:

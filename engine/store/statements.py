@@ -164,11 +164,13 @@ ADD_VERSION = sql(insert_new(tables.workflow_versions, VERSION), *VERSION)
 KEY = ("request_id", "operation", "fingerprint", "status", "body", "created", "expires")
 ADD_KEY = sql(upsert(tables.idempotency_keys, KEY, KEY[:1]), *KEY)
 _keys = tables.idempotency_keys
-FIND_KEY = sql(
-    select(_keys.c.operation, _keys.c.fingerprint, _keys.c.status, _keys.c.body, _keys.c.expires).where(
-        _keys.c.request_id == bindparam("wanted")
+KEYS_AT_ONCE = 64
+FIND_KEYS = sql(
+    select(*(_keys.c[name] for name in KEY)).where(
+        _keys.c.request_id.in_([bindparam(f"wanted_{place}") for place in range(KEYS_AT_ONCE)])
     )
 )
+"""The keys among so many ids; places that are not needed are left empty."""
 SWEEP_KEYS = sql(delete(_keys).where(_keys.c.expires <= bindparam("now")))
 
 COUNTER = ("counter", "machine", "state", "event")
