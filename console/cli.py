@@ -30,7 +30,7 @@ app.command(
 
 app.command(
     "console.commands.verify:verify",
-    help="Prove that nobody has touched the audit trail.",
+    help="Prove the audit trail, row by row, and against an anchor that was kept elsewhere.",
 )
 app.command(
     "console.commands.check:check",

@@ -65,7 +65,7 @@ def _show(findings: "list[Finding]", limit: int | None) -> None:
             output.write(f"  ... and {len(found) - limit:,} more; --all shows every one\n")
     rules = f"{len(by_rule)} rule{'s' if len(by_rule) > 1 else ''}"
     count = f"{len(findings):,} finding{'s' if len(findings) > 1 else ''}"
-    output.write(f"{count} by {rules}. `interlock recover` shows what can be done.\n")
+    output.write(f"{count} by {rules}. Copy the store before anything is mended.\n")
 
 
 def _show_json(findings: "list[Finding]") -> None:

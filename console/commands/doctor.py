@@ -29,7 +29,7 @@ def doctor(*, store: StoreOption = None, json: Json = False) -> None:
     from engine.store.health import examine
 
     with usable():
-        symptoms = [*_installation(), *examine(Place.of(store))]
+        symptoms = [*_installation(), *examine(Place.of(store), named=bool(store))]
     if json:
         from dataclasses import asdict
         from json import dumps
@@ -67,7 +67,8 @@ def _show(symptoms: "list[Symptom]") -> None:
             output.write(f"  {'':<{width}}  {line}\n")
     wrong = sum(1 for symptom in symptoms if symptom.advice)
     needs = "needs" if wrong == 1 else "need"
-    output.write("All is well.\n" if not wrong else f"{wrong} of these {needs} a person.\n")
+    well = "All is well here. For the trail see `interlock verify`, for the records `check`.\n"
+    output.write(well if not wrong else f"{wrong} of these {needs} a person.\n")
 
 
 def _wrapped(text: str, width: int) -> list[str]:

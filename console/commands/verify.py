@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from engine.store.verify import Verdict
 
 BROKEN = 1
+WORTH_A_RATE = 100_000
 
 
 def verify(
@@ -35,7 +36,8 @@ def verify(
     anchor
         What the trail must still hold: a file that `--write-anchor` wrote, or its text.
     write_anchor
-        Write the end of the trail into this file, to be kept elsewhere, if the trail is sound.
+        Write the end of the trail into this file, to be kept elsewhere, if the trail is sound and still
+        holds the anchor that the file has now.
     json
         As JSON, for scripts.
     """
@@ -43,20 +45,26 @@ def verify(
     from engine.store.verify import verify as prove
 
     expected = None if anchor is None else _anchor(anchor)
+    before = None if write_anchor is None else _anchor_before(write_anchor)
     progress = Progress()
     begin = perf_counter()
     with usable():
         verdict = prove(
-            Place.of(store), expected, progress=lambda done, all_: progress.tell(f"{done:,} of {all_:,} rows")
+            Place.of(store),
+            expected,
+            before,
+            progress=lambda done, all_: progress.tell(f"{done:,} of {all_:,} rows"),
         )
     progress.end()
     seconds = perf_counter() - begin
     if verdict.sound and write_anchor is not None:
         _write(write_anchor, verdict.head)
     if json:
-        _show_json(verdict, seconds)
+        _show_json(verdict, seconds, anchored=bool(expected or before))
     else:
-        _show(verdict, seconds, anchored=expected is not None)
+        _show(verdict, seconds, anchored=bool(expected or before))
+        if write_anchor is None and expected is None and verdict.sound:
+            output.write("A cut-off end can show against an anchor only: see --write-anchor and --anchor.\n")
         if write_anchor is not None:
             name = visible(str(write_anchor))
             output.write(f"{name} holds it now.\n" if verdict.sound else "No anchor was written.\n")
@@ -66,31 +74,43 @@ def verify(
 
 def _show(verdict: "Verdict", seconds: float, *, anchored: bool) -> None:
     if verdict.broken is not None:
-        output.write(
-            f"BROKEN at row {verdict.broken.seq:,}: {verdict.broken.problem}.\n"
-            f"{verdict.rows:,} rows before it are sound.\n"
-        )
+        broken, rows = verdict.broken, f"{verdict.rows:,} row{'s' if verdict.rows != 1 else ''}"
+        about = f" ({visible(broken.about)})" if broken.about else ""
+        output.write(f"BROKEN at row {broken.seq:,}{about}: {broken.problem}.\n")
+        if broken.seq == verdict.rows + 1:
+            output.write(f"Sound before it: {rows}.\n")
+        output.write("Copy the store and its folder as they are, before an engine opens it again.\n")
         return
     against = " and hold what the anchor saw" if anchored else ""
-    rate = f", {verdict.rows / seconds:,.0f} a second" if seconds > 0 and verdict.rows else ""
+    rate = f", {verdict.rows / seconds:,.0f} a second" if verdict.rows >= WORTH_A_RATE else ""
     output.write(f"{verdict.rows:,} rows are sound{against} ({seconds:.1f} s{rate}).\n")
     output.write(f"The trail ends with {verdict.head}\n")
 
 
-def _show_json(verdict: "Verdict", seconds: float) -> None:
+def _show_json(verdict: "Verdict", seconds: float, *, anchored: bool) -> None:
     from json import dumps
 
     broken = None
     if verdict.broken is not None:
-        broken = {"seq": verdict.broken.seq, "problem": verdict.broken.problem}
+        found = verdict.broken
+        broken = {"seq": found.seq, "problem": found.problem, "about": found.about}
     told = {
         "sound": verdict.sound,
         "rows": verdict.rows,
         "head": {"seq": verdict.head.seq, "hash": verdict.head.hash.hex()},
         "broken": broken,
+        "anchored": anchored,
         "seconds": round(seconds, 3),
     }
     output.write(dumps(told, indent=2) + "\n")
+
+
+def _anchor_before(path: Path) -> Head | None:
+    """The anchor that is to be replaced: one that the trail does not hold any more must stay."""
+    try:
+        return Head.parse(path.read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def _anchor(given: str) -> Head:

@@ -1,6 +1,9 @@
 """Connections to a store: one that writes, any number that read."""
 
+import os
 import sqlite3
+import stat
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -32,7 +35,22 @@ def connect_writer(place: Place, synchronous: str = "FULL") -> sqlite3.Connectio
 
 
 def reader_uri(path: Path) -> str:
-    return f"file:{quote(str(path))}?mode=ro"
+    """The name of a file to be read; a copy in a folder that cannot be written is read as it stands."""
+    log = path.with_name(f"{path.name}-wal")
+    settled = not os.access(path.parent, os.W_OK) and not (log.exists() and log.stat().st_size)
+    return f"file:{quote(str(path))}?mode=ro{'&immutable=1' if settled else ''}"
+
+
+def probe(place: Place) -> None:
+    """Refuse a file that is no store, or a newer one, before anything is done to it."""
+    try:
+        found = place.file.stat()
+    except OSError:
+        return
+    if not stat.S_ISREG(found.st_mode) or not found.st_size or not os.access(place.file, os.R_OK):
+        return
+    with explained(), closing(sqlite3.connect(reader_uri(place.file), uri=True)) as db:
+        schema.refuse_newer(schema.version_of(db))
 
 
 def connect_reader(place: Place) -> sqlite3.Connection:

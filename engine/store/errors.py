@@ -16,7 +16,7 @@ class StoreBusy(StoreError):
 
     def __init__(self, path: Path, holder: str | None) -> None:
         by = f" ({holder})" if holder else ""
-        super().__init__(f"another engine{by} holds {path}: attach to it, or stop it first")
+        super().__init__(f"another engine{by} holds {path}: wait until it ends, or stop it")
 
 
 class StoreNewer(StoreError):

@@ -46,7 +46,7 @@ class Place:
 
     @classmethod
     def of(cls, path: Path | str | None) -> "Place":
-        given = Path(path) if path is not None else default_path()
+        given = Path(path) if path else default_path()
         if "://" in str(path or ""):
             raise StoreError(
                 f"{path}: only SQLite files are supported so far; give --store the path of a file"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from engine.store import dialect, schema
 from engine.store.connections import connect_reader
-from engine.store.errors import NoStore, StoreError
+from engine.store.errors import NoStore, StoreDamaged, StoreError
 from engine.store.files import Place
 from engine.store.lease import holder_of
 from engine.store.trouble import explained
@@ -27,13 +27,13 @@ class Symptom:
     advice: str | None = None
 
 
-def examine(place: Place) -> Iterator[Symptom]:
-    """Everything about a store, from its file to its last row."""
+def examine(place: Place, *, named: bool = False) -> Iterator[Symptom]:
+    """Everything about a store, from its file to its last row. One that was named must be there."""
     yield _sqlite()
     try:
         place.require()
     except NoStore as error:
-        yield Symptom("store", str(error))
+        yield Symptom("store", str(error), "the name is wrong, or it was removed" if named else None)
         return
     except StoreError as error:
         yield Symptom("store", str(place.file), str(error))
@@ -44,6 +44,11 @@ def examine(place: Place) -> Iterator[Symptom]:
     try:
         with closing(connect_reader(place)) as db, explained():
             yield from _database(db)
+    except StoreDamaged:
+        advice = f"copy it as it is; backups are in {place.archive}, if there are any"
+        yield Symptom(
+            "database", "it is damaged, lacks a part of itself, or is no store of Interlock's", advice
+        )
     except StoreError as error:
         yield Symptom("database", "it cannot be read", str(error))
 
@@ -51,7 +56,7 @@ def examine(place: Place) -> Iterator[Symptom]:
 def _sqlite() -> Symptom:
     found = f"SQLite {dialect.linked_version()}"
     if dialect.has_wal_reset_bug():
-        found += " (has the WAL-reset bug of 3.7.0 to 3.51.2, which one writer at a time cannot meet)"
+        found += "; its WAL-reset bug (3.7.0 to 3.51.2) needs two writers, and a store has one"
     return Symptom("library", found)
 
 
@@ -84,8 +89,11 @@ def _database(db: sqlite3.Connection) -> Iterator[Symptom]:
     lost = db.execute("SELECT count(*) FROM pragma_foreign_key_check").fetchone()[0]
     yield Symptom("foreign keys", f"{lost} broken", "see `interlock check`" if lost else None)
     intact = schema.intact(db)
-    advice = None if intact else "see `interlock verify` and `interlock check`; the next engine puts it back"
-    yield Symptom("interlock", "in place" if intact else "its triggers, views or arrows were altered", advice)
+    advice = "somebody altered them: copy the store, then see `interlock verify` and `interlock check`"
+    yield Symptom("triggers", "in place" if intact else "not what they should be", None if intact else advice)
+    like = f"{schema.ALTERED}%"
+    for (copy,) in db.execute("SELECT value FROM store_info WHERE key LIKE ? ORDER BY key", (like,)):
+        yield Symptom("altered once", f"the triggers had been altered; the store as it was then: {copy}")
     head = db.execute("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1").fetchone()
     yield Symptom("end of the trail", f"{head[0]}:{head[1].hex()}" if head else "empty")
     runs, open_runs = db.execute("SELECT count(*), count(*) - count(ended) FROM runs").fetchone()

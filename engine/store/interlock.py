@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from engine.machines import MACHINES, RUN_MACHINES, TASK_MACHINES
-from engine.store.tables import BREAKER_MACHINE, WORKER_MACHINES, metadata
+from engine.store.tables import BREAKER_MACHINE, WORKER_MACHINES
 
 CREATED = "created"
 FACT = "fact"
@@ -73,6 +73,15 @@ GUARDED = (
     Guarded("worker_regions", ("worker", "machine"), "a.name = NEW.worker", WORKER_MACHINES),
     Guarded("breakers", ("tool",), "a.name = NEW.tool", (BREAKER_MACHINE,)),
 )
+
+MADE_WITH = {
+    "runs": (
+        "workflow", "name", "task_description", "requester", "params", "created", "parent_run", "parent_task",
+        "depth", "worker_count", "task_count", "origin_run", "origin_verb",
+    ),
+    "tasks": ("name", "created"),
+}  # fmt: skip
+"""What is settled when an entity is made, and what people know it by."""
 
 _TELLS = {
     "recoveries": "r.kind = 'recovery' AND r.machine = NEW.machine AND r.event = NEW.event",
@@ -154,8 +163,9 @@ END; END"""
 def _fixed(guarded: Guarded) -> Iterator[str]:
     """What nobody may do to an entity at all."""
     ways = [("kept", "DELETE", "an entity is never removed.")]
-    if "created" in metadata.tables[guarded.table].c:
-        ways.append(("created", "UPDATE OF created", "an entity keeps the time of its creation."))
+    if guarded.table in MADE_WITH:
+        columns = ", ".join(MADE_WITH[guarded.table])
+        ways.append(("made", f"UPDATE OF {columns}", "an entity keeps what it was made with."))
     for name, moment, what in ways:
         yield (
             f"CREATE TRIGGER {guarded.table}_{name}\nBEFORE {moment} ON {guarded.table}\n"
@@ -184,7 +194,7 @@ def _triggers() -> Iterator[str]:
             f"{table}: nothing is removed from here by hand. {_way()}",
         )
     for table in APPEND_ONLY:
-        told = f"{table}: no row is ever changed; `interlock verify` proves it, `interlock history` shows it."
+        told = f"{table}: no row is ever changed or removed, and `interlock verify` proves it."
         yield _raise("unchanged", "UPDATE", table, told)
         yield _raise("kept", "DELETE", table, told)
     yield _raise(

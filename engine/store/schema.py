@@ -13,10 +13,14 @@ from pathlib import Path
 
 from engine.store import interlock, statements
 from engine.store.errors import StoreDamaged, StoreError, StoreNewer
+from engine.store.tables import metadata
 from engine.store.views import views
 
 VERSIONS = ("0001",)
 """Every version there ever was, oldest first; one step of `migrations/versions` leads to each."""
+
+ALTERED = "altered "
+"""Begins the keys under which a store remembers that somebody had altered its triggers."""
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +32,12 @@ def version_of(db: sqlite3.Connection) -> str | None:
         return None
     if "alembic_version" not in names or "audit" not in names:
         raise StoreDamaged("this is a database, but not one of Interlock's: give another --store")
+    lacking = sorted(set(metadata.tables) - names)
     found = db.execute("SELECT version_num FROM alembic_version").fetchone()
+    if found is not None and found[0] == VERSIONS[-1] and lacking:
+        raise StoreDamaged(
+            f"this store lacks a part of itself ({', '.join(lacking)}): copy it as it is, and take a backup"
+        )
     if found is None:
         raise StoreDamaged("this store does not say which version its tables have: take the last backup")
     return str(found[0])
@@ -48,20 +57,22 @@ def prepare(db: sqlite3.Connection, archive: Path) -> None:
     refuse_newer(version)
     if version == VERSIONS[-1]:
         if not intact(db):
-            if _installed(db) == interlock.digest():
-                log.warning("the interlock of this store was not what it should be, and is made anew")
-            _install_alone(db)
+            altered = _installed(db) == interlock.digest()
+            copy = back_up(db, archive, "altered") if altered else None
+            _install_alone(db, copy)
+            if copy is not None:
+                log.warning("the triggers of this store were altered and are made anew; as it was: %s", copy)
         return
     if version is not None:
-        back_up(db, archive, version)
+        back_up(db, archive, f"version-{version}")
     _migrate(db)
 
 
-def back_up(db: sqlite3.Connection, archive: Path, version: str) -> Path:
+def back_up(db: sqlite3.Connection, archive: Path, why: str) -> Path:
     """A copy of the database as it is, before anything is changed."""
     archive.mkdir(mode=0o700, parents=True, exist_ok=True)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-    target = archive / f"version-{version}-{stamp}.db"
+    target = archive / f"{why}-{stamp}.db"
     copy = sqlite3.connect(target)
     try:
         db.backup(copy)
@@ -152,10 +163,14 @@ def install(db: sqlite3.Connection) -> None:
     db.execute(note.format("NOTHING"), ("id", uuid.uuid4().hex))
 
 
-def _install_alone(db: sqlite3.Connection) -> None:
+def _install_alone(db: sqlite3.Connection, copy: Path | None) -> None:
+    """Put the interlock back; where it had been altered, the store remembers that and its copy."""
     db.execute("BEGIN IMMEDIATE")
     try:
         install(db)
+        if copy is not None:
+            note = "INSERT INTO store_info (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING"
+            db.execute(note, (f"{ALTERED}{copy.stem}", copy.name))
         db.execute("COMMIT")
     except BaseException:
         db.execute("ROLLBACK")

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from engine.core.decision import Decision
 from engine.store.committer import Committer
-from engine.store.connections import connect_writer
+from engine.store.connections import connect_writer, probe
 from engine.store.errors import StoreDamaged
 from engine.store.files import Place
 from engine.store.gate import Reply, Request
@@ -36,6 +36,7 @@ class Store:
         self, path: Path | str | None = None, *, synchronous: str = "FULL", patience: float = 0.0
     ) -> None:
         self.place = Place.of(path)
+        probe(self.place)
         self.place.make()
         self._lock = Lock(self.place.lock, patience)
         try:

@@ -11,12 +11,13 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
 from engine.store.chain import GENESIS, Head, arrow_words, row_hash
 from engine.store.connections import connect_reader, reader_uri
+from engine.store.events import timestamp
 from engine.store.files import Place
 from engine.store.trouble import explained
 
@@ -35,6 +36,8 @@ class Break:
 
     seq: int
     problem: str
+    about: str | None = field(default=None, compare=False)
+    """Whose row it is and of when, where the row is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,11 @@ class Verdict:
 
 def verify(
     place: Place,
-    anchor: Head | None = None,
-    *,
+    *anchors: Head | None,
     processes: int | None = None,
     progress: Callable[[int, int], None] = lambda done, all_: None,
 ) -> Verdict:
-    """Prove the whole trail, and that it still holds what the anchor saw."""
+    """Prove the whole trail, and that it still holds what each anchor saw."""
     with closing(connect_reader(place)) as db, explained():
         head = _head(db)
         # Where a number is far beyond the count of the rows, one is missing no later than behind that many.
@@ -66,10 +68,12 @@ def verify(
         for count, broken in _parts(place.file, last, processes):
             done += count
             if broken is not None:
-                return Verdict(done, head, broken)
+                return Verdict(done, head, replace(broken, about=_about(db, broken.seq)))
             progress(done, last)
-        broken = _before(db) or _against(db, anchor) or _tail(db)
-        return Verdict(done, head, broken)
+        broken = _before(db)
+        for anchor in anchors:
+            broken = broken or _against(db, anchor)
+        return Verdict(done, head, broken or _tail(db))
 
 
 def _parts(path: Path, last: int, processes: int | None) -> Iterator[tuple[int, Break | None]]:
@@ -124,7 +128,9 @@ def _walk(
         except UnicodeEncodeError:
             digest = b""
         if digest != stored:
-            return expected - first, Break(expected, "the row was edited: it does not have its own hash")
+            return expected - first, Break(
+                expected, "the row was edited, or somebody else added it: its hash is not its own"
+            )
         previous = sha256(previous + digest).digest()
         if previous != chained:
             return expected - first, Break(expected, "the row does not follow from the one before it")
@@ -135,6 +141,15 @@ def _walk(
     if expected <= last:
         return expected - first, Break(expected, "the row is missing")
     return last - first + 1, None
+
+
+def _about(db: sqlite3.Connection, seq: int) -> str | None:
+    try:
+        found = db.execute("SELECT entity_kind, entity_id, at FROM history WHERE seq = ?", (seq,)).fetchone()
+        return f"{found[0]} {found[1]}, {timestamp(found[2])}" if found else None
+    except (sqlite3.Error, ArithmeticError, TypeError, ValueError):
+        # Whatever was written there, it is broken, and need not be readable too.
+        return None
 
 
 def _head(db: sqlite3.Connection) -> Head:

@@ -35,7 +35,7 @@ from engine.store.views import views
 from tests.store.attack import Attacker, Fabricator, Subject
 
 MIGRATIONS = Path(schema.__file__).parent / "migrations"
-WARNING = "was not what it should be"
+WARNING = "the triggers of this store were altered and are made anew"
 
 NEXT = """
 import sqlalchemy as sa

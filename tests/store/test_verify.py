@@ -26,7 +26,7 @@ NULLABLE = ("run", "task", "name", "since", "reason", "request_id")
 TEXTS = ("name", "actor", "source", "reason", "request_id", "metadata")
 NUMBERS = ("at", "run", "task", "version", "arrow", "since", "cause")
 HASHES = ("row_hash", "hash")
-EDITED = "the row was edited: it does not have its own hash"
+EDITED = "the row was edited, or somebody else added it: its hash is not its own"
 UNLINKED = "the row does not follow from the one before it"
 MISSING = "the row is missing"
 
