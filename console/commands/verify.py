@@ -76,7 +76,7 @@ def _show(verdict: "Verdict", seconds: float, *, anchored: bool) -> None:
     if verdict.broken is not None:
         broken, rows = verdict.broken, f"{verdict.rows:,} row{'s' if verdict.rows != 1 else ''}"
         about = f" ({visible(broken.about)})" if broken.about else ""
-        output.write(f"BROKEN at row {broken.seq:,}{about}: {broken.problem}.\n")
+        output.write(f"BROKEN at row {broken.seq:,}{about}: {visible(broken.problem)}.\n")
         if broken.seq == verdict.rows + 1:
             output.write(f"Sound before it: {rows}.\n")
         output.write("Copy the store and its folder as they are, before an engine opens it again.\n")

@@ -6,7 +6,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiosqlite
-from sqlalchemy import AsyncAdaptedQueuePool, ColumnElement, Row, Select, and_, event, or_, select, tuple_
+from sqlalchemy import (
+    AsyncAdaptedQueuePool,
+    ColumnElement,
+    Row,
+    Select,
+    and_,
+    event,
+    literal,
+    or_,
+    select,
+    tuple_,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from engine.core.records import Purpose, Ref
@@ -36,6 +47,9 @@ T = TypeVar("T")
 W = TypeVar("W", RunFilter, HistoryFilter)
 
 CONNECTIONS = 4
+
+_MAY_LACK = {"ended"}
+"""Columns to sort by that a run may not have yet; those runs come last when the newest come first."""
 
 _RUN = [tables.runs.c[spec.name] for spec in fields(RunRow)]
 _TASK = [tables.tasks.c[spec.name] for spec in fields(TaskRow)]
@@ -185,8 +199,13 @@ def _beyond(
         return further
     if value is None:
         return and_(by.is_(None), further) if descending else or_(by.is_not(None), further)
-    past = or_(by < value, by.is_(None)) if descending else by > value
-    return or_(past, and_(by == value, further))
+    here = tuple_(by, number)
+    past = (
+        here < tuple_(literal(value), literal(last))
+        if descending
+        else here > tuple_(literal(value), literal(last))
+    )
+    return or_(past, by.is_(None)) if descending and by.key in _MAY_LACK else past
 
 
 def _see_that_it_is_a_page(limit: int) -> None:

@@ -5,6 +5,7 @@ whole lines only: what a crash or a full disk tore is cut off again.
 """
 
 import errno
+import fcntl
 import json
 import os
 import stat
@@ -35,6 +36,8 @@ class TransitionLog:
         try:
             if not stat.S_ISREG(os.fstat(self._file).st_mode):
                 raise OSError(errno.EINVAL, "a transition log is an ordinary file", str(path))
+            # Two that write at once would write every line twice; the second goes on where the first ended.
+            fcntl.flock(self._file, fcntl.LOCK_EX)
             self._size = self._mend()
         except BaseException:
             os.close(self._file)
