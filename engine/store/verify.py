@@ -10,6 +10,8 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from engine.store.chain import GENESIS, Head, arrow_words, row_hash
 from engine.store.connections import connect_reader, reader_uri
+from engine.store.errors import StoreError
 from engine.store.events import timestamp
 from engine.store.files import Place
 from engine.store.trouble import explained
@@ -84,8 +87,14 @@ def _parts(path: Path, last: int, processes: int | None) -> Iterator[tuple[int, 
     if hands < 2 or threading.active_count() > 1:
         yield from map(_prove, spans)
         return
-    with multiprocessing.get_context("fork").Pool(hands) as pool:
-        yield from pool.imap(_prove, spans)
+    # Unlike a plain pool, this one notices when one of its processes is killed.
+    with ProcessPoolExecutor(hands, multiprocessing.get_context("fork")) as pool:
+        try:
+            yield from pool.map(_prove, spans)
+        except BrokenProcessPool:
+            raise StoreError("a process that proved a part was killed: try again") from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _prove(span: tuple[Path, int, int]) -> tuple[int, Break | None]:
