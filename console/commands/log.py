@@ -43,7 +43,7 @@ def export(*, after: Annotated[int, Parameter(show_default=False)] = 0, store: S
         for row in transitions(Place.of(store), after):
             line = line_of(row)
             if line is not None:
-                output.write(line if line.endswith("\n") else f"{line}\n")
+                output.write(f"{line}\n")
 
 
 def validate(

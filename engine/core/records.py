@@ -301,6 +301,10 @@ class Worker:
     reason: str | None = None
 
     @property
+    def label(self) -> str:
+        return self.id
+
+    @property
     def ref(self) -> Ref:
         return Ref(Entity.WORKER, self.id)
 
@@ -330,6 +334,10 @@ class Breaker:
     ramp: int | None = None
     """After closing: how many may run at once, doubled by each success, until it is lifted."""
     error: str | None = None
+
+    @property
+    def label(self) -> str:
+        return self.tool
 
     @property
     def ref(self) -> Ref:

@@ -16,6 +16,7 @@ from engine.store.codec import ref_values
 from engine.store.fold import Columns, Folded, fold
 from engine.store.gate import AuditRow
 from engine.store.loading import TRAIL, audit_row, who
+from engine.store.tables import BY_ENTITY
 
 Raw = tuple[Any, ...]
 
@@ -28,7 +29,6 @@ _ORDERS = (
     (f"{TRAIL} AND a.name IS NULL ORDER BY a.run, a.task, a.seq", (_RUN, _TASK)),
     (f"{TRAIL} AND a.name IS NOT NULL ORDER BY a.name, a.seq", (_NAME,)),
 )
-_TABLE = {Entity.RUN: "runs", Entity.TASK: "tasks", Entity.WORKER: "workers", Entity.BREAKER: "breakers"}
 _DECIDED = "created"
 """By the clock of whoever decided, which may be behind the trail's; the trail never goes back."""
 _REGION = ("worker", "machine", "state", "version", "entered", "updated")
@@ -85,7 +85,7 @@ def _watched(raw: Iterable[Raw], last: list[Raw], attempts: dict[str, Columns]) 
 
 
 def _wrong(db: sqlite3.Connection, ref: Ref, entity: Folded) -> list[str]:
-    table = _TABLE[ref.kind]
+    table = BY_ENTITY[ref.kind].name
     stored = _row(db, table, ref.key if isinstance(ref.key, tuple) else (ref.key,))
     if stored is None:
         return ["the trail tells of it, and it is not there"]

@@ -42,6 +42,11 @@ def as_json(value: object) -> str:
     return "".join(_compiled(value, 0)) if _compiled is not None else _encoder.encode(value)
 
 
+def scrubbed(value: Any) -> Any:
+    """Text that UTF-8 cannot hold (a lone surrogate from a file name) is written as an escape."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
 def _enum(value: Enum | None) -> object:
     return None if value is None else value.value
 
@@ -179,9 +184,6 @@ def beyond_defaults(record: Record) -> Columns:
 
 
 # ---- attempts
-
-
-ATTEMPT_KEY = ("run", "task", "attempt", "purpose", "round")
 
 
 def token_values(token: Token) -> tuple[int, int, int, str, int]:

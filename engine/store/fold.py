@@ -6,24 +6,15 @@ Pure, and it can stop at a moment: what an entity was then is the fold of the ro
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import Table
-
 from engine.core.records import Entity, Ref
-from engine.store import tables
+from engine.store.codec import scrubbed
 from engine.store.gate import AuditRow
-from engine.store.staging import scrubbed
+from engine.store.tables import BY_ENTITY
 
 Columns = dict[str, object]
 
 BESIDE = frozenset(("opens", "closes", "timers", "data", "hold"))
 """What a row tells that is not a column of its entity: attempts, timers, evidence, and the hold."""
-
-_TABLES: Mapping[Entity, Table] = {
-    Entity.RUN: tables.runs,
-    Entity.TASK: tables.tasks,
-    Entity.WORKER: tables.workers,
-    Entity.BREAKER: tables.breakers,
-}
 
 
 @dataclass(slots=True)
@@ -86,12 +77,10 @@ def _standing(row: AuditRow) -> Columns:
 def _blank(row: AuditRow) -> Columns:
     """A new row of the entity's table: its key, and what the table gives where nothing is told."""
     ref = row.ref
-    table = _TABLES[ref.kind]
+    table = BY_ENTITY[ref.kind]
     keys = [column.name for column in table.primary_key.columns]
     found: Columns = {
         column.name: 0 if column.server_default is not None else None for column in table.columns
     }
     found |= dict(zip(keys, ref.key if isinstance(ref.key, tuple) else (ref.key,), strict=True))
-    if ref.kind is Entity.TASK:
-        found["created"] = row.at
     return found

@@ -58,12 +58,6 @@ def load_snapshot(db: sqlite3.Connection) -> Snapshot:
     )
 
 
-def load_run(db: sqlite3.Connection, number: int) -> Snapshot:
-    """One run, over or not, with its tasks: what `Model.recall` takes in."""
-    runs, tasks = _runs_and_tasks(db, f"SELECT {int(number)}")
-    return Snapshot(runs=runs, tasks=tasks)
-
-
 def _rows(db: sqlite3.Connection, sql: str, *values: object) -> list[Row]:
     cursor = db.cursor()
     cursor.row_factory = sqlite3.Row

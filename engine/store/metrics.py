@@ -68,10 +68,14 @@ class Metrics:
         return self.hits / asked if asked else 0.0
 
 
-_WITHIN = ", ".join(f"sum(a.at - a.since <= {round(bound * SECOND)})" for bound in BUCKETS)
+_WITHIN = [f"within_{place}" for place in range(len(BUCKETS))]
+_SUMS = ", ".join(
+    f"sum(a.at - a.since <= {round(bound * SECOND)}) AS {name}"
+    for bound, name in zip(BUCKETS, _WITHIN, strict=True)
+)
 _PAIRS = (
-    "SELECT r.machine, r.from_state, r.event, r.to_state, g.n, g.total, g.seen, g.* FROM"
-    f" (SELECT a.arrow, count(*) AS n, sum(a.at - a.since) AS total, count(a.since) AS seen, {_WITHIN}"
+    f"SELECT r.machine, r.from_state, r.event, r.to_state, g.n, g.seen, g.total, {', '.join(_WITHIN)} FROM"
+    f" (SELECT a.arrow, count(*) AS n, count(a.since) AS seen, sum(a.at - a.since) AS total, {_SUMS}"
     " FROM audit AS a GROUP BY a.arrow) AS g JOIN arrows AS r ON r.id = g.arrow"
     " WHERE r.from_state IS NOT NULL ORDER BY r.machine, r.from_state, r.event, r.to_state"
 )
@@ -102,10 +106,10 @@ def measure(place: Place) -> Metrics:
 def _moves(db: sqlite3.Connection) -> tuple[list[PairCount], Iterator[TimeInState]]:
     pairs = []
     spent: dict[tuple[str, str], list[int]] = {}
-    for machine, source, event, target, count, total, seen, *rest in db.execute(_PAIRS):
+    for machine, source, event, target, count, *stayed in db.execute(_PAIRS):
         pairs.append(PairCount(machine, source, event, target, count))
         sums = spent.setdefault((machine, source), [0] * (2 + len(BUCKETS)))
-        for place, value in enumerate((seen, total or 0, *rest[4:])):
+        for place, value in enumerate(stayed):
             sums[place] += value or 0
     times = (
         TimeInState(machine, state, seen, total / SECOND, tuple(within))

@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from engine.core.records import Purpose, Ref
 from engine.store import tables
 from engine.store.chain import Head
+from engine.store.codec import scrubbed
 from engine.store.connections import connect_reader, reader_uri
 from engine.store.dialect import READER_PRAGMAS
 from engine.store.files import Place
@@ -40,7 +41,6 @@ from engine.store.queries import (
     RunSort,
     TaskRow,
 )
-from engine.store.staging import scrubbed
 from engine.store.trouble import explained_async
 
 T = TypeVar("T")

@@ -17,15 +17,15 @@ from engine.core.decision import Decision, Fact, Transition
 from engine.core.model import Snapshot
 from engine.core.plan import Plan
 from engine.core.records import Ref
-from engine.machines import MACHINES
 from engine.store import statements
-from engine.store.chain import Head, arrow_words
-from engine.store.errors import RefusedByStore, StoreError
+from engine.store.chain import Head
+from engine.store.codec import scrubbed
+from engine.store.errors import StoreError
 from engine.store.gate import AuditRow, Conflict, OutboxRow, Reply, Request, RequestReused
 from engine.store.instructions import parse_instruction
-from engine.store.interlock import FACT, RETIRED
+from engine.store.interlock import RETIRED
 from engine.store.loading import load_snapshot, trail_of
-from engine.store.staging import ArrowKey, Key, Staging, Statement, answer_to, scrubbed, standing
+from engine.store.staging import Arrows, Key, Staging, Statement, answer_to, standing
 from engine.store.trouble import explained
 
 Answer = Reply | None | Exception
@@ -54,7 +54,7 @@ class SqliteGate:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
-        self._arrows: dict[ArrowKey, tuple[int, str]] = {}
+        self._arrows = Arrows()
         self._versions: dict[int, tuple[Plan, str]] = {}
         self._head = Head()
         self._sent = 0
@@ -153,6 +153,8 @@ class SqliteGate:
 
     def _write(self, staging: Staging, *, exactly: bool = False) -> None:
         db = self._db
+        if staging.learned:
+            db.executemany(statements.ADD_ARROW, staging.learned)
         for length, rows in groupby(staging.rows, len):
             plain = length == len(statements.PLAIN_AUDIT)
             db.executemany(statements.ADD_PLAIN_AUDIT if plain else statements.ADD_AUDIT, rows)
@@ -247,17 +249,7 @@ class SqliteGate:
     def _staging(self, *, scrub: bool = False) -> Staging:
         if len(self._versions) > MAX_VERSIONS:
             self._versions.clear()
-        return Staging(self._head, self._sent, self._arrows, self._learn, self._versions, scrub=scrub)
-
-    def _learn(self, key: ArrowKey) -> tuple[int, str]:
-        """The name of a fact gets its number when it is first told."""
-        machine, source, event, target = key
-        if source is not None or target is not None or machine not in MACHINES:
-            raise RefusedByStore(f"{machine} has no transition from {source} to {target} by {event}")
-        number = self._db.execute("SELECT coalesce(max(id), 0) + 1 FROM arrows").fetchone()[0]
-        self._db.execute(statements.ADD_ARROW, (number, machine, None, event, None, FACT, None))
-        self._arrows[key] = number, arrow_words(*key)
-        return self._arrows[key]
+        return Staging(self._head, self._sent, self._arrows, self._versions, scrub=scrub)
 
     def _rollback(self) -> None:
         if self._db.in_transaction:
@@ -280,8 +272,9 @@ class SqliteGate:
 
     def _reload_arrows(self) -> None:
         documented = "SELECT id, machine, from_state, event, to_state FROM arrows WHERE kind <> ?"
-        found = self._db.execute(documented, (RETIRED,))
-        self._arrows = {tuple(key): (number, arrow_words(*key)) for number, *key in found}
+        last = self._db.execute("SELECT coalesce(max(id), 0) FROM arrows").fetchone()[0]
+        rows = self._db.execute(documented, (RETIRED,))
+        self._arrows = Arrows(((number, (machine, *way)) for number, machine, *way in rows), last)
 
     # ---- reading
 

@@ -4,16 +4,15 @@ Nothing is written here. A staging knows where the chain ends, gives each row it
 the statements in the order in which the triggers want them: the trail first, then what it speaks of.
 """
 
-from collections.abc import Callable, Mapping
-from hashlib import sha256
+from collections.abc import Iterable
 from typing import Any
 
 from engine.core.decision import AttemptNoted, Closing, Created, Decision, Fact, TimerSet, Transition
 from engine.core.plan import Plan
 from engine.core.records import Attempt, Breaker, Entity, Hold, Record, Ref, Run, Task, Worker
-from engine.machines import Kind
+from engine.machines import MACHINES, Kind
 from engine.store import statements
-from engine.store.chain import Head, row_hash
+from engine.store.chain import Head, arrow_words, link, row_hash
 from engine.store.codec import (
     approval_values,
     as_json,
@@ -23,19 +22,34 @@ from engine.store.codec import (
     closing_values,
     columns_of,
     ref_values,
+    scrubbed,
     token_values,
 )
+from engine.store.errors import RefusedByStore
 from engine.store.gate import Reply, Request, RequestReused
 from engine.store.instructions import instruction_values
-from engine.store.interlock import CREATED
+from engine.store.interlock import CREATED, FACT
 from engine.store.plans import plan_text, version_id
-from engine.store.tables import BREAKER_MACHINE, WORKER_MACHINES
+from engine.store.tables import BREAKER_MACHINE, BY_ENTITY, WORKER_MACHINES
 
 HEALTH = WORKER_MACHINES[0]
 _REJECTED = "REJECT"
 
 ArrowKey = tuple[str, str | None, str, str | None]
-"""What names an arrow; for each there is its number and its canonical words."""
+"""What names an arrow: machine, from, event, to."""
+
+
+class Arrows:
+    """The number and the canonical words of every arrow, as the database has them or is about to."""
+
+    def __init__(self, rows: Iterable[tuple[int, ArrowKey]] = (), last: int = 0) -> None:
+        self.known = {key: (number, arrow_words(*key)) for number, key in rows}
+        self._last = last
+
+    def add(self, key: ArrowKey) -> int:
+        self._last += 1
+        self.known[key] = self._last, arrow_words(*key)
+        return self._last
 
 
 Statement = tuple[str, tuple[Any, ...], Transition | Fact | None]
@@ -65,8 +79,7 @@ class Staging:
         self,
         head: Head,
         sent: int,
-        known: Mapping[ArrowKey, tuple[int, str]],
-        learn: Callable[[ArrowKey], tuple[int, str]],
+        arrows: Arrows,
         versions: dict[int, tuple[Plan, str]],
         *,
         scrub: bool = False,
@@ -81,7 +94,9 @@ class Staging:
         """What is stored or staged under the ids of requests."""
         self.replies: list[Key] = []
         self.counts: dict[tuple[str, str, str, str], int] = {}
-        self._known, self._learn = known, learn
+        self.learned: list[tuple[Any, ...]] = []
+        """Rows of `arrows`: facts that were never told before."""
+        self._arrows = arrows
         self._versions = versions
         self._scrub = scrub
 
@@ -134,7 +149,7 @@ class Staging:
         self, decision: Decision, ref: Ref, version: int, arrow: ArrowKey, since: int | None,
         reason: str | None, words: str,
     ) -> None:  # fmt: skip
-        number, told = self._known.get(arrow) or self._learn(arrow)
+        number, told = self._arrows.known.get(arrow) or self._learn(arrow)
         run, task, name = ref_values(ref)
         self.seq = seq = self.seq + 1
         at, cause, actor, source = self.at, decision.signal, decision.actor, decision.source
@@ -145,34 +160,28 @@ class Staging:
         digest = row_hash(
             seq, at, run, task, name, version, told, since, cause, actor, source, reason, request, words
         )
-        self.hash = chained = sha256(self.hash + digest).digest()
+        self.hash = chained = link(self.hash, digest)
         if name is None and request is None:
             # Most rows: leaving out what they have not got is an eighth of the cost of storing them.
-            self.rows.append(
-                (
-                    seq,
-                    at,
-                    run,
-                    task,
-                    version,
-                    number,
-                    since,
-                    cause,
-                    actor,
-                    source,
-                    reason,
-                    words,
-                    digest,
-                    chained,
-                )
-            )
-        else:
-            self.rows.append(
-                (
-                    seq, at, run, task, name, version, number, since, cause, actor, source, reason, request,
-                    words, digest, chained,
-                )
+            row: tuple[Any, ...] = (
+                seq, at, run, task, version, number, since, cause, actor, source, reason, words, digest,
+                chained,
             )  # fmt: skip
+        else:
+            row = (
+                seq, at, run, task, name, version, number, since, cause, actor, source, reason, request,
+                words, digest, chained,
+            )  # fmt: skip
+        self.rows.append(row)
+
+    def _learn(self, key: ArrowKey) -> tuple[int, str]:
+        """The name of a fact gets its number when it is first told; a transition is documented or refused."""
+        machine, source, event, target = key
+        if source is not None or target is not None or machine not in MACHINES:
+            raise RefusedByStore(f"{machine} has no transition from {source} to {target} by {event}")
+        number = self._arrows.add(key)
+        self.learned.append((number, machine, None, event, None, FACT, None))
+        return self._arrows.known[key]
 
     def _transition(
         self, decision: Decision, change: Transition, due: dict[Ref, dict[str, int | None]]
@@ -188,17 +197,10 @@ class Staging:
         if change.event == _REJECTED:
             self._verdict(decision, change.ref, "rejected", change.reason)
         if change.kind is Kind.RECOVERY:
-            label = _label(change.after)
             values = (
-                self.seq,
-                self.at,
-                change.machine,
-                label,
-                change.event,
-                decision.actor,
-                change.reason,
-                words,
-            )
+                self.seq, self.at, change.machine, change.after.label, change.event, decision.actor,
+                change.reason, words,
+            )  # fmt: skip
             self._say(statements.ADD_RECOVERY, values)
         kind, key = change.ref
         if kind is Entity.WORKER:
@@ -314,7 +316,7 @@ class Staging:
         return name
 
 
-_TABLE = {Entity.RUN: "runs", Entity.TASK: "tasks", Entity.WORKER: "workers", Entity.BREAKER: "breakers"}
+_TABLE = {kind: table.name for kind, table in BY_ENTITY.items()}
 
 
 def _key(ref: Ref) -> tuple[Any, ...]:
@@ -335,12 +337,3 @@ def _standing(record: Record) -> tuple[str, int]:
     if isinstance(record, Breaker):
         return BREAKER_MACHINE, record.version
     return record.machine, record.version
-
-
-def scrubbed(value: Any) -> Any:
-    """Text that UTF-8 cannot hold (a lone surrogate from a file name) is written as an escape."""
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-
-
-def _label(record: Record) -> str:
-    return record.label if isinstance(record, Run | Task) else str(record.ref)

@@ -21,6 +21,7 @@ from sqlalchemy import (
 )
 
 from engine.core.plan import MAX_DEPTH, MAX_WORKERS
+from engine.core.records import Entity
 from engine.machines import MACHINES, RUN_MACHINES, TASK_MACHINES
 from engine.store.dialect import big, table_options
 
@@ -425,3 +426,6 @@ store_info = Table(
     PrimaryKeyConstraint("key"),
     **table_options(rowid=False),
 )
+
+BY_ENTITY = {Entity.RUN: runs, Entity.TASK: tasks, Entity.WORKER: workers, Entity.BREAKER: breakers}
+"""Where each kind of entity has its own row."""

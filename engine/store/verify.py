@@ -14,10 +14,9 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 
-from engine.store.chain import GENESIS, Head, arrow_words, row_hash
+from engine.store.chain import GENESIS, Head, arrow_words, link, row_hash
 from engine.store.connections import connect_reader, reader_uri
 from engine.store.errors import StoreError
 from engine.store.events import timestamp
@@ -140,7 +139,7 @@ def _walk(
             return expected - first, Break(
                 expected, "the row was edited, or somebody else added it: its hash is not its own"
             )
-        previous = sha256(previous + digest).digest()
+        previous = link(previous, digest)
         if previous != chained:
             return expected - first, Break(expected, "the row does not follow from the one before it")
         if moment < at:  # type: ignore[operator]

@@ -364,7 +364,7 @@ class SimulatedStore:
         staging.rows.append(
             AuditRow(
                 seq, staging.at, decision.signal, decision.actor, decision.source, change.ref,
-                _label(change.after), machine, version, source, event, target, reason, decision.request_id,
+                change.after.label, machine, version, source, event, target, reason, decision.request_id,
                 change.since if isinstance(change, Transition) else None, telling.told(change, staging.due),
             )
         )  # fmt: skip
@@ -395,10 +395,6 @@ def _moved(stored: Record, change: Transition, at: int) -> dict[str, object]:
         f"{side}_version": change.version,
         f"{side}_entered": at,
     }
-
-
-def _label(record: Record) -> str:
-    return record.label if isinstance(record, Run | Task) else str(record.ref)
 
 
 def _only(kind: type[T], records: Iterable[Record]) -> list[T]:
